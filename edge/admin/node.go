@@ -1,0 +1,226 @@
+package admin
+
+import (
+	"context"
+	"net/http"
+	"time"
+)
+
+// Node is what the admin API shows and steers: functions that the node hands
+// over. Each may be called from many goroutines at once and must return soon
+// after its context ends. A function that is nil answers 501; Metrics nil
+// answers 404.
+//
+// An [*Error] that a function returns is shown to the client as it is; any
+// other error becomes a 500 whose text stays in the log.
+type Node struct {
+	// Live returns an error when the process should be restarted.
+	Live func() error
+	// Ready returns an error, with the reason, while the node should get no
+	// traffic: before it serves, and from the moment that it drains.
+	Ready func() error
+
+	// Metrics serves the Prometheus exposition.
+	Metrics http.Handler
+
+	// Cluster describes the node and what it knows of the others. It is
+	// called once a second for each open status page.
+	Cluster func() Cluster
+
+	// Explain tells what a request would meet, without sending anything. The
+	// URL is absolute, http or https, with a host.
+	Explain func(ctx context.Context, method, url string, header http.Header) (Explanation, error)
+
+	// Purge invalidates stored responses and negative entries on every member.
+	Purge func(ctx context.Context, req PurgeRequest) (PurgeResult, error)
+	// Created forgets the negative entries of URLs that exist from now on, on
+	// every member.
+	Created func(ctx context.Context, urls []string) (PurgeResult, error)
+	// CatalogUpdate changes what the site's catalog says exists.
+	CatalogUpdate func(ctx context.Context, site string, add, remove []string) (CatalogResult, error)
+	// Warm fetches those of the URLs that neither this node nor, by the
+	// filters, a peer holds.
+	Warm func(ctx context.Context, urls []string) (WarmResult, error)
+	// Drain begins a graceful stop and returns without waiting for its end.
+	Drain func(ctx context.Context) error
+}
+
+// Error is an answer other than success that a [Node] function asks for.
+type Error struct {
+	Status int    // an HTTP status, 400 to 599; another one becomes 500
+	Text   string // one line for the client
+}
+
+func (e *Error) Error() string { return e.Text }
+
+// Cluster is the state of the cluster as one node sees it; the counters are
+// that node's own, since its start.
+type Cluster struct {
+	Name          string  `json:"name"`
+	Role          string  `json:"role"` // edge or shield
+	Version       string  `json:"version"`
+	UptimeSeconds float64 `json:"uptime_seconds"`
+	Draining      bool    `json:"draining"`
+
+	Members    []Member    `json:"members"` // this node included
+	Partitions []Partition `json:"partitions"`
+	Negative   Negative    `json:"negative"`
+	Catalogs   []Catalog   `json:"catalogs"`
+
+	Requests    map[string]uint64 `json:"requests"`     // by result, as edged_requests_total
+	PeerRPCs    map[string]uint64 `json:"peer_rpcs"`    // by result, as edged_peer_rpcs_total
+	RPCsSkipped uint64            `json:"rpcs_skipped"` // look-ups that the filters answered for all peers
+	HitRatio    float64           `json:"hit_ratio"`    // 0 to 1; 0 before the first request
+}
+
+// Member is one member of the cluster.
+type Member struct {
+	Name        string  `json:"name"`
+	Role        string  `json:"role"`
+	State       string  `json:"state"` // alive, suspect, failed, left
+	Peer        string  `json:"peer"`  // host:port that peers ask
+	Self        bool    `json:"self"`
+	ShareOfRing float64 `json:"share_of_ring"` // 0 to 1
+	Replica     Replica `json:"replica"`       // of its filter, as this node holds it; zero for the node itself
+}
+
+// Replica is what a node holds of a peer's filters.
+type Replica struct {
+	State      string  `json:"state"` // as edged_replica_state
+	AgeSeconds float64 `json:"age_seconds"`
+	Keys       uint64  `json:"keys"`
+	Fill       float64 `json:"fill"` // share of bits set, 0 to 1
+}
+
+// Partition is one share of the cache.
+type Partition struct {
+	Name   string `json:"name"`
+	Filter Filter `json:"filter"`
+	Bloom  Bloom  `json:"bloom"`
+	Store  Store  `json:"store"`
+}
+
+// Filter is a node's own counting filter. The rates are over all peers.
+type Filter struct {
+	Keys           uint64  `json:"keys"`
+	CapacityKeys   uint64  `json:"capacity_keys"`
+	FillRatio      float64 `json:"fill_ratio"` // share of bits set, 0 to 1
+	PlanFillRatio  float64 `json:"plan_fill_ratio"`
+	PinnedCounters uint64  `json:"pinned_counters"`
+	ExpectedRate   float64 `json:"expected_rate"`
+	ObservedRate   float64 `json:"observed_rate"`
+	Epoch          uint64  `json:"epoch"`
+	Rebuilds       uint64  `json:"rebuilds"`
+}
+
+// Bloom counts look-ups by what the peers' filters were worth.
+type Bloom struct {
+	Negative     uint64 `json:"negative"`
+	PositiveHit  uint64 `json:"positive_hit"`
+	PositiveMiss uint64 `json:"positive_miss"`
+	Unknown      uint64 `json:"unknown"`
+}
+
+// Store is a partition's stored responses.
+type Store struct {
+	Bytes      int64  `json:"bytes"`
+	LimitBytes int64  `json:"limit_bytes"`
+	Objects    int64  `json:"objects"`
+	Evictions  uint64 `json:"evictions"`
+}
+
+// Negative is the partition of remembered absences.
+type Negative struct {
+	Entries    int64             `json:"entries"`
+	Bytes      int64             `json:"bytes"`
+	LimitBytes int64             `json:"limit_bytes"`
+	Hits       uint64            `json:"hits"`
+	Refused    map[string]uint64 `json:"refused"` // by reason
+}
+
+// Catalog is a site's list of what exists.
+type Catalog struct {
+	Site        string  `json:"site"`
+	Mode        string  `json:"mode"`      // as configured
+	Effective   string  `json:"effective"` // what it does now
+	Reason      string  `json:"reason"`    // why the two differ
+	Paths       int64   `json:"paths"`
+	AgeSeconds  float64 `json:"age_seconds"`
+	WouldRefuse uint64  `json:"would_refuse"`
+	Wrong       uint64  `json:"wrong"`
+}
+
+// Explanation is what a request would meet, in the order of its way.
+type Explanation struct {
+	URL       string `json:"url"`
+	Method    string `json:"method"`
+	Key       string `json:"key"`
+	Hash      string `json:"hash"` // hexadecimal
+	Partition string `json:"partition"`
+	Site      string `json:"site"`
+	Owner     string `json:"owner"` // of the key on the ring
+
+	Steps   []Step      `json:"steps"`
+	Stored  []Stored    `json:"stored"`
+	Filters []FilterSay `json:"filters"`
+	Would   string      `json:"would"` // where the request would go, one sentence
+}
+
+// Step is one decision on a request's way.
+type Step struct {
+	Name   string `json:"name"`
+	Result string `json:"result"`
+	Rule   string `json:"rule"` // configuration or section that decided
+}
+
+// Stored is one stored response under the key, or a negative entry.
+type Stored struct {
+	Status     int       `json:"status"`
+	Negative   bool      `json:"negative"`
+	Variant    string    `json:"variant"` // nominated fields and their values
+	StoredAt   time.Time `json:"stored_at"`
+	AgeSeconds float64   `json:"age_seconds"`
+	TTLSeconds float64   `json:"ttl_seconds"` // below 0: stale for so long
+	Bytes      int64     `json:"bytes"`
+	Tags       []string  `json:"tags"`
+	Matches    bool      `json:"matches"` // this request's fields select it
+}
+
+// FilterSay is what one member's replica says of the key.
+type FilterSay struct {
+	Member string `json:"member"`
+	Says   string `json:"says"` // yes, no, unknown
+}
+
+// PurgeRequest selects what to invalidate: everything that any of its parts
+// names.
+type PurgeRequest struct {
+	URLs     []string `json:"urls"`
+	Tags     []string `json:"tags"`
+	Prefixes []string `json:"prefixes"` // of the whole URL
+	Hosts    []string `json:"hosts"`
+	All      bool     `json:"all"`
+	Soft     bool     `json:"soft"` // make stale rather than remove
+	Wait     string   `json:"wait"` // "all" (the default): until every member has acknowledged; "none"
+}
+
+// PurgeResult tells how far an invalidation has come.
+type PurgeResult struct {
+	ID      string   `json:"id"`
+	Members int      `json:"members"`
+	Acked   int      `json:"acked"`
+	Missing []string `json:"missing"` // members that have not acknowledged
+}
+
+// CatalogResult counts what an update changed.
+type CatalogResult struct {
+	Added   int `json:"added"`
+	Removed int `json:"removed"`
+}
+
+// WarmResult counts what became of the URLs.
+type WarmResult struct {
+	Fetched int `json:"fetched"`
+	Skipped int `json:"skipped"` // held by this node or, by the filters, by a peer
+	Failed  int `json:"failed"`
+}
