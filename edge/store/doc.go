@@ -1,0 +1,2 @@
+// Package store holds responses in memory.
+package store
