@@ -1,0 +1,77 @@
+package loadtest
+
+import "fmt"
+
+// crossCheck sets the counts of the three parties beside each other and
+// returns where they disagree, in words. Counts are exact; the tolerances are
+// for what the parties cannot know of each other: a request without an answer
+// may or may not have reached the node, a background validation is nobody's
+// request, a node that died took its last counts along.
+func crossCheck(g *Group, counts []counters, origin map[string]int64) []string {
+	out := []string{}
+	say := func(format string, args ...any) { out = append(out, fmt.Sprintf(format, args...)) }
+
+	// The driver by itself: each request that was sent has one fate.
+	unanswered := g.ErrorKinds[errTimeout] + g.ErrorKinds[errRefused] + g.ErrorKinds[errReset] + g.ErrorKinds[errTransport]
+	if fates := g.Responses + unanswered + g.Driver.Abandoned; fates < g.Requests || g.Responses+g.Driver.Abandoned > g.Requests {
+		say("driver: %d requests were sent, but %d were answered, %d failed and %d were abandoned", g.Requests, g.Responses, unanswered, g.Driver.Abandoned)
+	}
+	if len(counts) == 0 {
+		return out
+	}
+	died := false
+	for _, n := range g.Nodes {
+		died = died || n.Died
+	}
+	if died {
+		say("a node died during the run: its counts end before, so nodes and driver can't be compared")
+		return out
+	}
+
+	// The driver and the nodes.
+	var atNodes, collapsed, viaPeer, forwarded, uncertain, originErrors int64
+	for _, c := range counts {
+		r := c.requests
+		atNodes += total(r)
+		collapsed += c.collapsed
+		viaPeer += r["peer"]
+		forwarded += r["peer"] + r["shield"] + r["miss"]
+		uncertain += r["error"] + r["revalidated"] + r["stale"]
+		originErrors += c.origin["error"] + c.origin["timeout"]
+	}
+	if atNodes < g.Responses || atNodes > g.Requests {
+		say("requests: the driver has %d answers to %d requests, the nodes counted %d", g.Responses, g.Requests, atNodes)
+	}
+	slack := g.Requests - g.Responses // these may have been anything at the nodes
+	seen := func(what string, driver, nodes int64) {
+		if nodes < driver || nodes > driver+slack {
+			say("%s: the answers say %d, the nodes counted %d", what, driver, nodes)
+		}
+	}
+	var hits, negatives int64
+	for _, c := range counts {
+		hits += c.requests["hit"] + c.requests["stale"]
+		negatives += c.requests["negative"]
+	}
+	seen("answers from the asked node's store", g.Sources[fromHit]+g.Sources[fromStale], hits)
+	seen("answers from a peer", g.Sources[fromPeer], viaPeer)
+	seen("remembered absences", g.Sources[fromNegative], negatives)
+
+	// Each look-up that missed locally is in one of the four bloom counters;
+	// who joined another's forward looked nothing up.
+	if n := g.lookups(); n < forwarded-collapsed || n > forwarded+uncertain+negatives {
+		say("look-ups: the bloom counters add up to %d, but %d requests missed locally, %d of which joined another's", n, forwarded, collapsed)
+	}
+	if asked := g.Bloom.PositiveHit + g.Bloom.PositiveMiss; g.PeerRPCs < asked {
+		say("peer RPCs: %d look-ups asked a peer, but only %d were sent", asked, g.PeerRPCs)
+	}
+
+	// The nodes and the origin.
+	if origin != nil {
+		// Requests that ended in an error may have ended before the origin.
+		if got := total(origin); got > g.OriginRequests || got < g.OriginRequests-originErrors {
+			say("origin: it counted %d requests, the nodes %d, of which %d failed", got, g.OriginRequests, originErrors)
+		}
+	}
+	return out
+}

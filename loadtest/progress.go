@@ -1,0 +1,174 @@
+package loadtest
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"os"
+	"sync"
+	"time"
+)
+
+// monitor looks once a second at the driver and the nodes while a run is on:
+// it prints progress, keeps the series of points, and keeps each node's last
+// known counters for the case that the node dies.
+type monitor struct {
+	out    io.Writer
+	live   bool // out is a terminal: the progress line is overwritten
+	rec    *recorder
+	admins []*admin
+	start  time.Time
+
+	mu     sync.Mutex
+	last   []counters // by node
+	bloom  Bloom      // of all nodes, at the last tick
+	series []Point
+	events []Event
+}
+
+func newMonitor(out io.Writer, rec *recorder, admins []*admin, before []counters) *monitor {
+	m := &monitor{out: out, live: isTerminal(out), rec: rec, admins: admins, last: append([]counters(nil), before...)}
+	m.bloom = sumBloom(m.last)
+	return m
+}
+
+func sumBloom(cs []counters) (b Bloom) {
+	for _, c := range cs {
+		b = b.plus(c.allBloom(), 1)
+	}
+	return b
+}
+
+// isTerminal reports whether w is a character device, and so most likely a
+// terminal.
+func isTerminal(w io.Writer) bool {
+	f, ok := w.(*os.File)
+	if !ok {
+		return false
+	}
+	info, err := f.Stat()
+	return err == nil && info.Mode()&os.ModeCharDevice != 0
+}
+
+// watch ticks until stop is closed.
+func (m *monitor) watch(ctx context.Context, stop <-chan struct{}) {
+	ticker := time.NewTicker(time.Second)
+	defer ticker.Stop()
+	for {
+		select {
+		case <-stop:
+			if m.sinceLast() >= minWindow {
+				m.tick(ctx)
+			}
+			if m.live {
+				fmt.Fprint(m.out, "\r\x1b[K")
+			}
+			return
+		case <-ticker.C:
+			m.tick(ctx)
+		}
+	}
+}
+
+// minWindow is the shortest last point of a series: rates and percentiles of
+// less than this mean nothing.
+const minWindow = 500 * time.Millisecond
+
+// sinceLast returns the time since the last point.
+func (m *monitor) sinceLast() time.Duration {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	d := time.Since(m.start)
+	if n := len(m.series); n > 0 {
+		d -= time.Duration(m.series[n-1].S * float64(time.Second))
+	}
+	return d
+}
+
+func (m *monitor) tick(ctx context.Context) {
+	ctx, cancel := context.WithTimeout(ctx, 900*time.Millisecond)
+	defer cancel()
+	scraped := make([]*counters, len(m.admins))
+	var wg sync.WaitGroup
+	for i, a := range m.admins {
+		wg.Go(func() {
+			if c, err := a.counters(ctx); err == nil {
+				scraped[i] = &c
+			}
+		})
+	}
+	wg.Wait()
+	w := m.rec.tick()
+
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	for i, c := range scraped {
+		if c != nil {
+			m.last[i] = *c
+		}
+	}
+	p := Point{
+		S: time.Since(m.start).Seconds(), Responses: w.answered, Errors: w.errors,
+		P50MS: w.p50, P99MS: w.p99, Sources: w.sources,
+	}
+	now := sumBloom(m.last)
+	if d := now.plus(m.bloom, -1); d.lookups() > 0 {
+		p.SkipRatio = maybeRatio(d.Negative, d.lookups())
+	}
+	m.bloom = now
+	m.series = append(m.series, p)
+	m.print(p)
+}
+
+// print writes one line: of the last second, not of the whole run.
+func (m *monitor) print(p Point) {
+	seconds := p.S
+	if n := len(m.series); n > 1 {
+		seconds -= m.series[n-2].S
+	}
+	hits := p.Sources[fromHit] + p.Sources[fromStale] + p.Sources[fromPeer]
+	line := fmt.Sprintf("%4.0fs  %6.0f/s  p99 %-8s  hits %5.1f%%  ", p.S, float64(p.Responses)/max(seconds, 0.001), ms(p.P99MS), 100*ratio(hits, p.Responses))
+	if p.SkipRatio != nil {
+		line += fmt.Sprintf("RPCs saved %5.1f%%  ", 100**p.SkipRatio)
+	}
+	line += fmt.Sprintf("errors %d", p.Errors)
+	if m.live {
+		fmt.Fprint(m.out, "\r", line, "\x1b[K")
+	} else {
+		fmt.Fprintln(m.out, line)
+	}
+}
+
+// event keeps something that happened to a node, and prints it.
+func (m *monitor) event(text string) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.events = append(m.events, Event{time.Since(m.start).Seconds(), text})
+	if m.live {
+		fmt.Fprint(m.out, "\r\x1b[K")
+	}
+	fmt.Fprintln(m.out, text)
+}
+
+func (m *monitor) result() (series []Point, events []Event, last []counters) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return append([]Point{}, m.series...), append([]Event{}, m.events...), append([]counters(nil), m.last...)
+}
+
+// ms writes a number of milliseconds with some three digits and a unit.
+func ms(v float64) string {
+	switch {
+	case v >= 10_000:
+		return fmt.Sprintf("%.1fs", v/1000)
+	case v >= 1000:
+		return fmt.Sprintf("%.2fs", v/1000)
+	case v >= 100:
+		return fmt.Sprintf("%.0fms", v)
+	case v >= 10:
+		return fmt.Sprintf("%.1fms", v)
+	case v >= 1:
+		return fmt.Sprintf("%.2fms", v)
+	}
+	return fmt.Sprintf("%.0fµs", v*1000)
+}

@@ -1,0 +1,292 @@
+package loadtest
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/goccy/go-yaml"
+)
+
+// Scenario is what a load test asks of a cluster. The YAML form has the same
+// keys; what it leaves out has the value of the steady scenario, except that a
+// phase must say its duration and rate.
+type Scenario struct {
+	Name        string `yaml:"name"`
+	Description string `yaml:"description"`
+
+	Nodes  int       `yaml:"nodes"`  // processes to start
+	Memory Bytes     `yaml:"memory"` // of each node's cache
+	Keys   int       `yaml:"keys"`   // existing keys
+	Size   SizeRange `yaml:"size"`   // of their bodies
+	// Prefill stores every key once, spread over the nodes, and waits until the
+	// nodes' replicas of each other are in step, before measuring.
+	Prefill bool       `yaml:"prefill"`
+	Seed    uint64     `yaml:"seed"`
+	Origin  OriginSpec `yaml:"origin"`
+
+	Phases []Phase `yaml:"phases"` // one after the other, measured as one
+
+	// FailIf are lines such as "p99 > 50ms" or "skip_ratio < 98%", see
+	// [Threshold]. The run fails when one of them holds.
+	FailIf []Threshold `yaml:"fail_if"`
+}
+
+// OriginSpec is how the bundled origin behaves.
+type OriginSpec struct {
+	Latency time.Duration `yaml:"latency"` // before each answer
+}
+
+// Phase is a stretch of time with one kind of traffic.
+type Phase struct {
+	Name     string        `yaml:"name"`
+	Duration time.Duration `yaml:"duration"`
+	Rate     float64       `yaml:"rate"`     // requests a second, all nodes together
+	Arrivals Arrivals      `yaml:"arrivals"` // constant or poisson; empty: constant
+
+	Zipf   float64 `yaml:"zipf"`   // exponent of the popularity of existing keys; 0: uniform
+	Absent Share   `yaml:"absent"` // part of the requests for keys that do not exist
+	// AbsentKeys is the number of different absent keys, as popular as the
+	// existing ones; 0: every one is asked for once.
+	AbsentKeys int `yaml:"absent_keys"`
+
+	// FirstKey and Keys are the range of keys that are asked for; Keys 0: up to
+	// the last one. A range above Scenario.Keys is of keys that exist, and that
+	// nobody has stored yet.
+	FirstKey int `yaml:"first_key"`
+	Keys     int `yaml:"keys"`
+
+	// PurgeRate is the number of purges a second through the admin API, each of
+	// one popular key on all nodes.
+	PurgeRate float64 `yaml:"purge_rate"`
+}
+
+// Arrivals is how the requests of a phase are spread over its time.
+type Arrivals string
+
+// The arrival processes.
+const (
+	Constant Arrivals = "constant" // at equal distances
+	Poisson  Arrivals = "poisson"  // independent of each other, as those of many users are
+)
+
+// steady is the base of every other scenario.
+func steady() Scenario {
+	return Scenario{
+		Name:        "steady",
+		Description: "existing keys, Zipf popularity, every key stored on one node before",
+		Nodes:       3,
+		Memory:      256 << 20,
+		Keys:        50_000,
+		Size:        SizeRange{1 << 10, 1 << 10},
+		Prefill:     true,
+		Seed:        1,
+		Origin:      OriginSpec{Latency: 2 * time.Millisecond},
+		Phases:      []Phase{{Name: "steady", Duration: 30 * time.Second, Rate: 2000, Arrivals: Constant, Zipf: 0.9}},
+		FailIf:      noWrongAnswer(),
+	}
+}
+
+func noWrongAnswer() []Threshold {
+	return []Threshold{{"wrong_answers", ">", 0}, {"error_ratio", ">", 0.01}}
+}
+
+// Scenarios returns the built-in scenarios.
+func Scenarios() []Scenario {
+	flood := steady()
+	flood.Name = "flood"
+	flood.Description = "a crawler or botnet: 95% of the requests ask for keys that nobody has, each of them once"
+	flood.Phases = []Phase{{Name: "flood", Duration: 20 * time.Second, Rate: 2000, Arrivals: Constant, Zipf: 0.9, Absent: 0.95}}
+
+	churn := steady()
+	churn.Name = "churn"
+	churn.Description = "a cache far too small for its keys: evictions all the time, and 20 purges a second"
+	churn.Memory = 16 << 20
+	churn.Size = SizeRange{1 << 10, 32 << 10}
+	churn.Prefill = false
+	churn.Phases = []Phase{{Name: "churn", Duration: 30 * time.Second, Rate: 1500, Arrivals: Poisson, Zipf: 0.7, PurgeRate: 20}}
+
+	hot := steady()
+	hot.Name = "hot"
+	hot.Description = "a flash crowd: in the middle everyone asks for ten keys that nobody has stored yet"
+	calm := Phase{Name: "before", Duration: 10 * time.Second, Rate: 1000, Arrivals: Poisson, Zipf: 0.9}
+	crowd := Phase{Name: "crowd", Duration: 10 * time.Second, Rate: 3000, Arrivals: Poisson, FirstKey: hot.Keys, Keys: 10}
+	after := calm
+	after.Name = "after"
+	hot.Phases = []Phase{calm, crowd, after}
+
+	mixed := steady()
+	mixed.Name = "mixed"
+	mixed.Description = "a day at the edge: 65% absent of which some come again, sizes of the web, two purges a second"
+	mixed.Size = SizeRange{1 << 10, 64 << 10}
+	mixed.Keys = 20_000
+	mixed.Phases = []Phase{{Name: "mixed", Duration: 30 * time.Second, Rate: 1500, Arrivals: Poisson, Zipf: 0.9, Absent: 0.65, AbsentKeys: 20_000, PurgeRate: 2}}
+
+	return []Scenario{steady(), flood, churn, hot, mixed}
+}
+
+// ReadScenario parses a scenario file. Unknown and duplicate keys are errors;
+// errors carry line and column.
+func ReadScenario(r io.Reader) (Scenario, error) {
+	data, err := io.ReadAll(io.LimitReader(r, 1<<20+1))
+	if err != nil {
+		return Scenario{}, fmt.Errorf("read scenario: %w", err)
+	}
+	if len(data) > 1<<20 {
+		return Scenario{}, errors.New("read scenario: more than 1MiB")
+	}
+	s := steady()
+	s.Name, s.Description, s.FailIf = "", "", nil
+	phase := s.Phases[0]
+	s.Phases = nil
+	if err := yaml.UnmarshalWithOptions(data, &s, yaml.Strict()); err != nil {
+		return Scenario{}, fmt.Errorf("parse scenario: %w", err)
+	}
+	if len(s.Phases) == 0 {
+		s.Phases = []Phase{phase}
+	}
+	for i := range s.Phases {
+		if p := &s.Phases[i]; p.Arrivals == "" {
+			p.Arrivals = Constant
+		}
+	}
+	return s, s.problems()
+}
+
+// problems returns everything that is wrong with the scenario, or nil.
+func (s Scenario) problems() error {
+	var errs []error
+	bad := func(format string, args ...any) { errs = append(errs, fmt.Errorf(format, args...)) }
+	if s.Nodes < 1 || s.Nodes > maxNodes {
+		bad("nodes: %d: want 1 to %d", s.Nodes, maxNodes)
+	}
+	if s.Keys < 1 || s.Keys > 1e9 {
+		bad("keys: %d: want 1 to 1000000000", s.Keys)
+	}
+	if s.Memory < 1<<20 {
+		bad("memory: %v: want at least 1MiB", s.Memory)
+	}
+	if s.Origin.Latency < 0 || s.Origin.Latency > requestTimeout {
+		bad("origin.latency: %v: want 0s to %v", s.Origin.Latency, requestTimeout)
+	}
+	if len(s.Phases) == 0 {
+		bad("phases: none: want at least one")
+	}
+	for i, p := range s.Phases {
+		at := fmt.Sprintf("phases[%d]", i)
+		if p.Duration <= 0 || p.Duration > 24*time.Hour {
+			bad("%s.duration: %v: want above 0s and up to 24h", at, p.Duration)
+		}
+		if !(p.Rate > 0 && p.Rate <= 1e6) {
+			bad("%s.rate: %v: want above 0 and up to 1000000 requests a second", at, p.Rate)
+		}
+		if p.Arrivals != Constant && p.Arrivals != Poisson {
+			bad("%s.arrivals: %q: want constant or poisson", at, p.Arrivals)
+		}
+		if !(p.Zipf >= 0 && p.Zipf <= 10) {
+			bad("%s.zipf: %v: want 0 to 10", at, p.Zipf)
+		}
+		if !(p.Absent >= 0 && p.Absent <= 1) {
+			bad("%s.absent: %v: want 0%% to 100%%", at, p.Absent)
+		}
+		if p.FirstKey < 0 || p.Keys < 0 || p.AbsentKeys < 0 || p.FirstKey > 2e9 || p.Keys > 1e9 || p.AbsentKeys > 1e9 {
+			bad("%s: first_key, keys and absent_keys want 0 to 1000000000", at)
+		} else if p.Keys == 0 && p.FirstKey >= s.Keys {
+			bad("%s.first_key: %d is past the last key: say with keys how many are asked for", at, p.FirstKey)
+		}
+		if !(p.PurgeRate >= 0 && p.PurgeRate <= 10_000) {
+			bad("%s.purge_rate: %v: want 0 to 10000", at, p.PurgeRate)
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// duration is that of all phases together.
+func (s Scenario) duration() time.Duration {
+	var d time.Duration
+	for _, p := range s.Phases {
+		d += p.Duration
+	}
+	return d
+}
+
+// scenarioOf resolves the scenario that the options name, and lays their
+// values over it.
+func scenarioOf(o Options) (Scenario, error) {
+	s, err := namedScenario(o.Scenario)
+	if err != nil {
+		return s, err
+	}
+	set := func(v *int, by int) {
+		if by != 0 {
+			*v = by
+		}
+	}
+	set(&s.Nodes, o.Nodes)
+	for i := range s.Phases {
+		// A range above the existing keys stays above them.
+		if p := &s.Phases[i]; o.Keys != 0 && p.FirstKey >= s.Keys {
+			p.FirstKey += o.Keys - s.Keys
+		}
+	}
+	set(&s.Keys, o.Keys)
+	if o.Size != nil {
+		s.Size = *o.Size
+	}
+	if o.Seed != 0 {
+		s.Seed = o.Seed
+	}
+	stretch := 1.0
+	if total := s.duration(); o.Duration != 0 && total > 0 {
+		stretch = float64(o.Duration) / float64(total)
+	}
+	var peak float64
+	for _, p := range s.Phases {
+		peak = max(peak, p.Rate)
+	}
+	for i := range s.Phases {
+		p := &s.Phases[i]
+		p.Duration = time.Duration(float64(p.Duration) * stretch)
+		if o.Rate != 0 && peak > 0 {
+			p.Rate *= o.Rate / peak // --rate is that of the busiest phase
+		}
+		if o.Absent != nil {
+			p.Absent = *o.Absent
+		}
+		if o.Zipf != nil {
+			p.Zipf = *o.Zipf
+		}
+	}
+	return s, s.problems()
+}
+
+func namedScenario(name string) (Scenario, error) {
+	if name == "" {
+		name = "steady"
+	}
+	all := Scenarios()
+	if i := slices.IndexFunc(all, func(s Scenario) bool { return s.Name == name }); i >= 0 {
+		return all[i], nil
+	}
+	f, err := os.Open(name)
+	if err != nil {
+		var names []string
+		for _, s := range all {
+			names = append(names, s.Name)
+		}
+		return Scenario{}, fmt.Errorf("%q is neither a scenario (%s) nor a file that can be read: %w", name, strings.Join(names, ", "), err)
+	}
+	defer f.Close()
+	s, err := ReadScenario(f)
+	if err != nil {
+		return s, fmt.Errorf("%s: %w", name, err)
+	}
+	if s.Name == "" {
+		s.Name = name
+	}
+	return s, nil
+}

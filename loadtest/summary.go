@@ -1,0 +1,168 @@
+package loadtest
+
+import (
+	"cmp"
+	"fmt"
+	"io"
+	"maps"
+	"slices"
+	"strings"
+	"text/tabwriter"
+)
+
+// row is one line of the summary: a name, and the value in each group.
+type row struct {
+	name  string
+	value func(g *Group) string
+}
+
+var summaryRows = []row{
+	{"requests", func(g *Group) string { return fmt.Sprintf("%d in %.1fs, %.0f/s", g.Requests, g.DurationS, g.Rate) }},
+	{"errors", func(g *Group) string {
+		if g.Errors == 0 {
+			return "none, every byte checked"
+		}
+		return fmt.Sprintf("%d, of which %d wrong answers", g.Errors, g.WrongAnswers)
+	}},
+	{"latency p50", func(g *Group) string { return ms(g.LatencyMS.P50) }},
+	{"latency p90", func(g *Group) string { return ms(g.LatencyMS.P90) }},
+	{"latency p99", func(g *Group) string { return ms(g.LatencyMS.P99) }},
+	{"latency p99.9", func(g *Group) string { return ms(g.LatencyMS.P999) }},
+	{"latency max", func(g *Group) string { return ms(g.LatencyMS.Max) }},
+	{"hit ratio", func(g *Group) string {
+		return fmt.Sprintf("%s (own store %s)", percent(g.HitRatio), percent(g.LocalHitRatio))
+	}},
+	{"answers from", func(g *Group) string { return shares(g.Sources) }},
+	{"look-ups", func(g *Group) string {
+		return counted(g, fmt.Sprintf("%d that missed locally", g.lookups()))
+	}},
+	{"peers skipped", func(g *Group) string {
+		return counted(g, fmt.Sprintf("%d (%s)", g.PeerRPCsSkipped, percent(g.SkipRatio)))
+	}},
+	{"peer RPCs", func(g *Group) string {
+		return counted(g, fmt.Sprintf("%d (%.4f a request)", g.PeerRPCs, g.PeerRPCsPerRequest))
+	}},
+	{"origin requests", func(g *Group) string { return counted(g, fmt.Sprint(g.OriginRequests)) }},
+	{"false positives", func(g *Group) string {
+		if g.ObservedFalsePositiveRate == nil {
+			return "-"
+		}
+		v := percent(*g.ObservedFalsePositiveRate) + " observed"
+		if g.ExpectedFalsePositiveRate != nil {
+			v += ", " + percent(*g.ExpectedFalsePositiveRate) + " expected"
+		}
+		return v
+	}},
+}
+
+func counted(g *Group, v string) string {
+	if !g.counted {
+		return "-"
+	}
+	return v
+}
+
+// percent writes a ratio with as many digits as tell it from 0 and 100%.
+func percent(r float64) string {
+	switch {
+	case r != 0 && (r < 0.01 || r > 0.99 && r < 1):
+		return fmt.Sprintf("%.3f%%", 100*r)
+	default:
+		return fmt.Sprintf("%.1f%%", 100*r)
+	}
+}
+
+// shares writes the parts of a whole, largest first.
+func shares(m map[string]int64) string {
+	keys := slices.Collect(maps.Keys(m))
+	slices.SortFunc(keys, func(a, b string) int {
+		return cmp.Or(cmp.Compare(m[b], m[a]), cmp.Compare(a, b))
+	})
+	var parts []string
+	for _, k := range keys {
+		if m[k] > 0 {
+			parts = append(parts, k+" "+percent(ratio(m[k], total(m))))
+		}
+	}
+	return strings.Join(parts, ", ")
+}
+
+// summarise writes the report for people.
+func (r *Report) summarise(w io.Writer) {
+	fmt.Fprintln(w)
+	if r.Interrupted {
+		fmt.Fprintln(w, "Interrupted; this is what was measured until then.")
+	}
+	tw := tabwriter.NewWriter(w, 0, 0, 3, ' ', 0)
+	groups := []*Group{&r.Group}
+	if r.NoFilters != nil {
+		groups = append(groups, r.NoFilters)
+		fmt.Fprintln(tw, "\twith filters\twithout filters")
+	}
+	for _, row := range summaryRows {
+		fmt.Fprint(tw, row.name)
+		for _, g := range groups {
+			fmt.Fprint(tw, "\t", row.value(g))
+		}
+		fmt.Fprintln(tw)
+	}
+	tw.Flush()
+	if c := r.Comparison; c != nil {
+		fmt.Fprintf(w, "\nPeer RPCs a request: %.4f with filters, %.4f without", c.PeerRPCsPerRequest, c.PeerRPCsPerRequestNoFilters)
+		if c.PeerRPCsPerRequestNoFilters > 0 {
+			fmt.Fprintf(w, ": %s of them, %s saved", percent(c.PeerRPCRatio), percent(1-c.PeerRPCRatio))
+		}
+		fmt.Fprintln(w, ".")
+	}
+	for i, g := range groups {
+		g.summariseNodes(w, len(groups) > 1, i)
+	}
+	for _, b := range r.Broken {
+		fmt.Fprintf(w, "\nThreshold broken: %s\n", b)
+	}
+}
+
+// summariseNodes writes the table of the nodes and everything that a reader
+// must know before believing the numbers.
+func (g *Group) summariseNodes(w io.Writer, named bool, i int) {
+	name := ""
+	if named {
+		name = []string{" with filters", " without filters"}[i]
+	}
+	if g.counted {
+		fmt.Fprintf(w, "\nNodes%s:\n", name)
+		tw := tabwriter.NewWriter(w, 0, 0, 2, ' ', tabwriter.AlignRight)
+		fmt.Fprintln(tw, "node\trequests\thits\tnegative\tpositive hit\tpositive miss\tunknown\tpeer RPCs\torigin\tfill\tCPU s\tRSS MiB\t")
+		for _, n := range g.Nodes {
+			fmt.Fprintf(tw, "%s\t%d\t%s\t%d\t%d\t%d\t%d\t%d\t%d\t%s\t%.1f\t%d\t\n", n.Name, n.Requests, percent(n.HitRatio),
+				n.Bloom.Negative, n.Bloom.PositiveHit, n.Bloom.PositiveMiss, n.Bloom.Unknown,
+				n.PeerRPCs, n.OriginRequests, percent(n.FilterFill), n.CPUSeconds, n.ResidentBytes>>20)
+		}
+		tw.Flush()
+	}
+	if g.Purges.Requests > 0 {
+		fmt.Fprintf(w, "Purges%s: %d, %d failed, the slowest took %s.\n", name, g.Purges.Requests, g.Purges.Errors, ms(g.Purges.MaxMS))
+	}
+	if g.Driver.LateStarts > 0 {
+		fmt.Fprintf(w, "Late starts%s: %d (%s), at most by %s; latencies count from the scheduled time.\n", name, g.Driver.LateStarts, percent(ratio(g.Driver.LateStarts, g.Requests)), ms(g.Driver.MaxLateMS))
+	}
+	if g.Driver.Bottleneck != "" {
+		fmt.Fprintf(w, "Warning%s: %s.\n", name, g.Driver.Bottleneck)
+	}
+	for _, k := range slices.Sorted(maps.Keys(g.ErrorKinds)) {
+		fmt.Fprintf(w, "Errors%s: %s %d\n", name, k, g.ErrorKinds[k])
+	}
+	for _, s := range g.ErrorSamples {
+		fmt.Fprintf(w, "  %s\n", s)
+	}
+	switch {
+	case len(g.Disagreements) > 0:
+		for _, d := range g.Disagreements {
+			fmt.Fprintf(w, "The counts disagree%s: %s.\n", name, d)
+		}
+	case g.counted && g.OriginCounts != nil:
+		fmt.Fprintf(w, "The counts of driver, nodes and origin agree%s.\n", name)
+	case g.counted:
+		fmt.Fprintf(w, "The counts of driver and nodes agree%s.\n", name)
+	}
+}
