@@ -1,0 +1,162 @@
+package gossip
+
+import "time"
+
+// Why a message or a part of one was dropped; also the label of a counter.
+const (
+	dropMalformed = "malformed"
+	dropChecksum  = "checksum"
+	dropVersion   = "version"
+	dropType      = "type"
+	dropTooLarge  = "too_large"
+	dropInbox     = "inbox_full"
+	dropSender    = "unknown_sender"
+	dropBoot      = "other_boot"
+	dropPartition = "unknown_partition"
+	dropEpoch     = "old_epoch"
+	dropDuplicate = "duplicate"
+	dropStash     = "stash_full"
+	dropRecord    = "bad_record"
+	dropMembers   = "too_many_members"
+	dropMeta      = "bad_metadata"
+)
+
+// Drops lists all reasons in Stats.Drops.
+func Drops() []string {
+	return []string{dropMalformed, dropChecksum, dropVersion, dropType, dropTooLarge, dropInbox, dropSender, dropBoot,
+		dropPartition, dropEpoch, dropDuplicate, dropStash, dropRecord, dropMembers, dropMeta}
+}
+
+// Kinds of what is sent and received.
+const (
+	kindDelta    = "delta"    // messages with records
+	kindHead     = "head"     // messages without
+	kindHeads    = "heads"    // everyone's heads, exchanged by membership
+	kindDeltas   = "deltas"   // records that were pulled
+	kindSnapshot = "snapshot" // snapshots
+	kindPurge    = "purge"    // purges
+)
+
+// Kinds lists all kinds in Stats.Sent and Stats.Received.
+func Kinds() []string {
+	return []string{kindDelta, kindHead, kindHeads, kindDeltas, kindSnapshot, kindPurge}
+}
+
+// Traffic counts messages and their bytes, without what membership and HTTP
+// add around them.
+type Traffic struct{ Messages, Bytes uint64 }
+
+// Stats is what this member has counted since its start and how things stand.
+// Every key of every map exists from the start.
+type Stats struct {
+	Members  map[State]int // this member included
+	Replicas []ReplicaStats
+
+	Sent     map[string]Traffic // by kind, see [Kinds]
+	Received map[string]Traffic
+	Drops    map[string]uint64 // by reason, see [Drops]
+
+	SendErrors  uint64            // messages to peers that could not be sent; they are sent again
+	FetchErrors uint64            // pulls that failed; they are tried again
+	Applied     uint64            // records applied
+	Loaded      uint64            // snapshots loaded
+	Diverged    uint64            // replicas in sequence and yet not equal: a fault
+	Quarantines uint64            //
+	Audits      uint64            // replicas counted anew
+	Truncations uint64            // own logs cut because too much had changed
+	Suspicions  uint64            // members that did not answer for a while
+	Rejoins     uint64            // tries to join a seed or failed member
+	Conflicts   uint64            // messages about another member with our name, or two members with one
+	Refused     map[string]uint64 // requests of peers that were refused, by reason, see [Refusals]
+	LogDropped  map[string]uint64 // lines of the membership library that were not logged, by class
+}
+
+// ReplicaStats is one replica: one partition of one peer.
+type ReplicaStats struct {
+	Member    string
+	Partition string
+	State     ReplicaState
+	Known     bool          // look-ups use it
+	Age       time.Duration // since it was last known to be up to date; 0 if it never was
+	Epoch     uint32
+	Seq       uint64
+	Lag       uint64 // records that we have heard of and not applied
+	Gaps      uint64
+	Resyncs   map[string]uint64 // snapshots wanted, by reason
+	BitsSet   uint32            // as the peer says
+	Rate      uint32            // its transitions a minute, as the peer says
+}
+
+// counts are the counters of a core.
+type counts struct {
+	sentBy, receivedBy map[string]Traffic
+	drop               map[string]uint64
+
+	sendErrors, fetchErrors, applied, loaded   uint64
+	diverged, quarantines, audits, truncations uint64
+	suspicions, rejoins, conflicts             uint64
+}
+
+func newCounts() counts {
+	c := counts{sentBy: map[string]Traffic{}, receivedBy: map[string]Traffic{}, drop: map[string]uint64{}}
+	for _, k := range Kinds() {
+		c.sentBy[k], c.receivedBy[k] = Traffic{}, Traffic{}
+	}
+	for _, d := range Drops() {
+		c.drop[d] = 0
+	}
+	return c
+}
+
+func (c *counts) sent(kind string, bytes int) {
+	t := c.sentBy[kind]
+	c.sentBy[kind] = Traffic{t.Messages + 1, t.Bytes + uint64(bytes)}
+}
+
+func (c *counts) received(kind string, bytes int) {
+	t := c.receivedBy[kind]
+	c.receivedBy[kind] = Traffic{t.Messages + 1, t.Bytes + uint64(bytes)}
+}
+
+// statistics describes the core.
+func (c *core) statistics(now time.Duration) Stats {
+	s := Stats{
+		Members: map[State]int{}, Sent: map[string]Traffic{}, Received: map[string]Traffic{}, Drops: map[string]uint64{},
+		SendErrors: c.counts.sendErrors, FetchErrors: c.counts.fetchErrors, Applied: c.counts.applied, Loaded: c.counts.loaded,
+		Diverged: c.counts.diverged, Quarantines: c.counts.quarantines, Audits: c.counts.audits, Truncations: c.counts.truncations,
+		Suspicions: c.counts.suspicions, Rejoins: c.counts.rejoins, Conflicts: c.counts.conflicts,
+	}
+	for _, st := range States() {
+		s.Members[st] = 0
+	}
+	s.Members[StateAlive]++
+	for k, v := range c.counts.sentBy {
+		s.Sent[k] = v
+	}
+	for k, v := range c.counts.receivedBy {
+		s.Received[k] = v
+	}
+	for k, v := range c.counts.drop {
+		s.Drops[k] = v
+	}
+	for _, p := range c.peers {
+		s.Members[p.state]++
+		for i, r := range p.replicas {
+			rs := ReplicaStats{
+				Member: p.name, Partition: c.cfg.partitions[i].Name, State: r.state, Known: r.known, Epoch: r.epoch, Seq: r.seq,
+				Gaps: r.gaps, Resyncs: map[string]uint64{}, BitsSet: r.count, Rate: r.rate,
+			}
+			if r.lastHead > 0 {
+				rs.Age = now - r.lastHead
+			}
+			if r.synced && r.head > r.seq {
+				rs.Lag = r.head - r.seq
+			}
+			for k, v := range r.resyncs {
+				rs.Resyncs[k] = v
+			}
+			s.Replicas = append(s.Replicas, rs)
+		}
+	}
+	return s
+}
