@@ -1,10 +1,16 @@
 package negative
 
 import (
-	"context"
+	"errors"
+	"fmt"
+	"hash/maphash"
 	"io"
 	"log/slog"
+	"maps"
 	"net/http"
+	"net/url"
+	"sync"
+	"sync/atomic"
 	"time"
 )
 
@@ -18,24 +24,73 @@ const (
 	ModeEnforce Mode = "enforce" // refuse what does not exist
 )
 
+const (
+	// maxOverlay bounds the paths added, and those removed, beside the source.
+	maxOverlay = 1 << 16
+	// overlayAge is how long an added path outlives newer sources that do not
+	// have it: a source may have been written before the addition.
+	overlayAge = time.Hour
+	// sampleEvery is one in how many refusals is forwarded nevertheless, to
+	// see whether the catalog is right.
+	sampleEvery = 1000
+)
+
+// ErrOverlayFull says that a catalog holds as many changes beside its source
+// as it can; the next load makes room.
+var ErrOverlayFull = fmt.Errorf("the catalog has %d changes beside its source already: let it load again", maxOverlay)
+
 // CatalogConfig says where a site's catalog comes from.
 type CatalogConfig struct {
-	Site    string // for the log
-	File    string
-	URL     string
+	Site    string        // for the log
+	File    string        // either a file, looked at by its size and modification time,
+	URL     string        // or an http or https URL, asked with its ETag
 	Mode    Mode          // empty: off
 	Refresh time.Duration // 0: 60 s
-	MaxAge  time.Duration // enforce ends when the source was last confirmed so long ago; 0: ten times Refresh
-	Rate    float64       // chance that an absent path is taken for an existing one; 0: 0.1 %
-	// Normalize brings a path into the form that Contains will be asked for;
-	// nil: as it stands in the source.
+	// MaxAge ends enforcing when the source was last confirmed so long ago;
+	// 0: ten times Refresh. Shorter trusts less, longer survives longer
+	// outages of the source.
+	MaxAge time.Duration
+	// Rate is the chance that an absent path is taken for an existing one,
+	// 0.00001 to 0.1; 0: 0.001, which takes 2 bytes a path.
+	Rate float64
+	// MaxPaths bounds the source; 0: 50 million. While it is read, a path
+	// takes 8 bytes more.
+	MaxPaths int
+	// Normalize brings a path of the source, of Add and of Remove into the
+	// form that Contains is asked for; nil: as it stands there.
 	Normalize func(path string) string
 	Client    *http.Client // for URL; nil: http.DefaultClient
 	Logger    *slog.Logger // nil discards
 }
 
-// Catalog knows the paths that exist on one site.
-type Catalog struct{}
+// Catalog knows the paths that exist on one site, without their queries. What
+// it calls absent is absent from its source; of what it calls existing, a
+// small part is not (see CatalogConfig.Rate).
+//
+// A refusal never outlives its truth: a catalog that was not confirmed for too
+// long, or that the origin has contradicted, only observes until a newer one
+// is loaded. All methods are safe for concurrent use; Contains and Check take
+// no lock.
+type Catalog struct {
+	cfg  CatalogConfig
+	seed maphash.Seed
+	base time.Time // confirmed is relative to it
+
+	set          atomic.Pointer[loadedSet] // nil: none yet
+	removed      atomic.Pointer[map[uint64]time.Time]
+	confirmed    atomic.Int64 // when the source was last known to say this
+	contradicted atomic.Bool
+
+	wouldRefuse, refused, wrong, loads, failures atomic.Uint64
+
+	mu    sync.Mutex // guards added, and all writing to set and removed
+	added map[uint64]time.Time
+}
+
+type loadedSet struct {
+	*pathSet
+	paths int
+}
 
 // Verdict is what a catalog says of one request.
 type Verdict struct {
@@ -46,42 +101,274 @@ type Verdict struct {
 	Report bool
 }
 
-// CatalogStats is a moment's view of a [Catalog].
+// CatalogStats is a moment's view of a [Catalog]; the counters are since the
+// beginning.
 type CatalogStats struct {
-	Mode                        Mode
-	Effective                   Mode   // what it does now
-	Reason                      string // why Effective is not Mode: loading, stale, contradicted
-	Paths                       int64
-	Bytes                       int64
-	Age                         time.Duration // since the source was last confirmed
-	Loads                       uint64
-	Failures                    uint64 // loads that kept the older one
-	WouldRefuse, Refused, Wrong uint64
+	Mode        Mode
+	Effective   Mode   // what it does now
+	Reason      string // why Effective is not Mode: "loading", "stale" or "contradicted"
+	Paths       int    // of the last load; a path listed twice counts twice
+	Bytes       int64
+	Age         time.Duration // since the source was last confirmed
+	Loads       uint64
+	Failures    uint64 // loads that kept the older one
+	WouldRefuse uint64 // requests for what is absent, refused or not
+	Refused     uint64
+	Wrong       uint64 // of those forwarded, the ones that did exist
 }
 
-// NewCatalog returns a catalog that is empty until the first load.
-func NewCatalog(cfg CatalogConfig) (*Catalog, error) { return &Catalog{}, nil }
+// NewCatalog returns a catalog that calls nothing absent until its first load.
+func NewCatalog(cfg CatalogConfig) (*Catalog, error) {
+	var errs []error
+	bad := func(format string, args ...any) { errs = append(errs, fmt.Errorf(format, args...)) }
+	switch cfg.Mode {
+	case "":
+		cfg.Mode = ModeOff
+	case ModeOff, ModeObserve, ModeEnforce:
+	default:
+		bad("mode %q: want off, observe or enforce", cfg.Mode)
+	}
+	if cfg.File != "" && cfg.URL != "" {
+		bad("there is a file and a url: want one of them")
+	}
+	if cfg.URL != "" {
+		if u, err := url.Parse(cfg.URL); err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Host == "" {
+			bad("%q is not an http or https URL", cfg.URL)
+		}
+	}
+	if cfg.Refresh == 0 {
+		cfg.Refresh = time.Minute
+	}
+	if cfg.MaxAge == 0 {
+		cfg.MaxAge = 10 * cfg.Refresh
+	}
+	if cfg.Refresh < 0 || cfg.MaxAge < 0 {
+		bad("refresh %v and max age %v: want more than nothing", cfg.Refresh, cfg.MaxAge)
+	}
+	if cfg.Rate == 0 {
+		cfg.Rate = 0.001
+	}
+	if _, err := newPathSet(0, cfg.Rate); err != nil {
+		bad("%w", err)
+	}
+	if cfg.MaxPaths == 0 {
+		cfg.MaxPaths = 50_000_000
+	}
+	if cfg.MaxPaths < 0 {
+		bad("at most %d paths: want one at least", cfg.MaxPaths)
+	}
+	if cfg.Normalize == nil {
+		cfg.Normalize = func(path string) string { return path }
+	}
+	if cfg.Client == nil {
+		cfg.Client = http.DefaultClient
+	}
+	if cfg.Logger == nil {
+		cfg.Logger = slog.New(slog.DiscardHandler)
+	}
+	if len(errs) > 0 {
+		return nil, fmt.Errorf("catalog of site %q: %w", cfg.Site, errors.Join(errs...))
+	}
+	c := &Catalog{cfg: cfg, seed: maphash.MakeSeed(), base: time.Now(), added: make(map[uint64]time.Time)}
+	c.removed.Store(new(map[uint64]time.Time))
+	return c, nil
+}
 
-// Run keeps the catalog up to date until the context ends.
-func (c *Catalog) Run(ctx context.Context) {}
+// hash stands for a path everywhere in a catalog. It is of 64 bits and keyed
+// by a secret of this process: that two of n paths share one has a chance of
+// n^2 / 2^65, 3 in a million for ten million.
+func (c *Catalog) hash(path string) uint64 { return maphash.String(c.seed, path) }
 
-// Load reads a catalog and puts it in place of the old one; on an error the
-// old one stays.
-func (c *Catalog) Load(r io.Reader, now time.Time) error { return nil }
+// Load reads a catalog (one path to a line or JSON lines, in gzip or plain)
+// and puts it in place of the old one; on an error the old one stays.
+func (c *Catalog) Load(r io.Reader, now time.Time) error { return c.load(r, false, now) }
+
+func (c *Catalog) load(r io.Reader, whole bool, began time.Time) error {
+	set, err := c.read(r, whole)
+	if err != nil {
+		c.failures.Add(1)
+		return err
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for h, at := range c.added {
+		if began.Sub(at) > overlayAge {
+			delete(c.added, h)
+		} else {
+			set.add(h)
+		}
+	}
+	// What was removed before the source was read and is in it nevertheless,
+	// may have come back.
+	removed := maps.Clone(*c.removed.Load())
+	maps.DeleteFunc(removed, func(_ uint64, at time.Time) bool { return at.Before(began) })
+	c.set.Store(set)
+	c.removed.Store(&removed)
+	c.confirm(began)
+	if c.contradicted.Swap(false) {
+		c.cfg.Logger.Info("catalog is trusted again after a load", "site", c.cfg.Site)
+	}
+	c.loads.Add(1)
+	return nil
+}
+
+func (c *Catalog) read(r io.Reader, whole bool) (*loadedSet, error) {
+	// How many there are decides how large the set is.
+	const chunk = 1 << 16
+	var chunks [][]uint64
+	n := 0
+	err := readPaths(r, whole, func(path []byte) error {
+		if n == c.cfg.MaxPaths {
+			return fmt.Errorf("there are more than %d paths", n)
+		}
+		if n%chunk == 0 {
+			chunks = append(chunks, make([]uint64, 0, chunk))
+		}
+		last := len(chunks) - 1
+		chunks[last] = append(chunks[last], c.hash(c.cfg.Normalize(string(path))))
+		n++
+		return nil
+	})
+	if err != nil {
+		return nil, err
+	}
+	if n == 0 {
+		return nil, errors.New("there is no path in it")
+	}
+	set, err := newPathSet(n+maxOverlay, c.cfg.Rate)
+	if err != nil {
+		return nil, err
+	}
+	for _, hashes := range chunks {
+		for _, h := range hashes {
+			set.fill(h)
+		}
+	}
+	return &loadedSet{set, n}, nil
+}
+
+// confirm says that what is loaded was true at that time.
+func (c *Catalog) confirm(at time.Time) { c.confirmed.Store(int64(at.Sub(c.base))) }
+
+func (c *Catalog) age(now time.Time) time.Duration {
+	return now.Sub(c.base) - time.Duration(c.confirmed.Load())
+}
 
 // Contains reports whether the path may exist; true while nothing is loaded.
-func (c *Catalog) Contains(path string) bool { return true }
+func (c *Catalog) Contains(path string) bool {
+	set := c.set.Load()
+	if set == nil {
+		return true
+	}
+	h := c.hash(path)
+	if removed := *c.removed.Load(); len(removed) > 0 {
+		if _, gone := removed[h]; gone {
+			return false
+		}
+	}
+	return set.has(h)
+}
 
-// Check decides on a request for the path.
-func (c *Catalog) Check(path string, now time.Time) Verdict { return Verdict{} }
+// effective returns what the catalog does now, and why that is not its mode.
+func (c *Catalog) effective(now time.Time) (Mode, string) {
+	switch {
+	case c.cfg.Mode == ModeOff:
+		return ModeOff, ""
+	case c.set.Load() == nil:
+		return ModeObserve, "loading"
+	case c.cfg.Mode == ModeObserve:
+		return ModeObserve, ""
+	case c.contradicted.Load():
+		return ModeObserve, "contradicted"
+	case c.age(now) > c.cfg.MaxAge:
+		return ModeObserve, "stale"
+	}
+	return ModeEnforce, ""
+}
+
+// Check decides on a request for the path, and counts it.
+func (c *Catalog) Check(path string, now time.Time) Verdict {
+	if c.cfg.Mode == ModeOff || c.Contains(path) {
+		return Verdict{}
+	}
+	n := c.wouldRefuse.Add(1)
+	if mode, _ := c.effective(now); mode != ModeEnforce || n%sampleEvery == 1 {
+		return Verdict{Absent: true, Report: true}
+	}
+	c.refused.Add(1)
+	return Verdict{Absent: true, Refuse: true}
+}
 
 // Observed tells what the origin really said of a path whose [Verdict] asked
-// to report.
-func (c *Catalog) Observed(path string, exists bool, now time.Time) {}
+// to report. One that exists contradicts the catalog: it is added, and nothing
+// is refused until the next load of a newer source.
+func (c *Catalog) Observed(path string, exists bool, now time.Time) {
+	if !exists || c.Contains(path) { // it may have been added since
+		return
+	}
+	c.wrong.Add(1)
+	c.change([]uint64{c.hash(path)}, nil, now) // when there is no room, the contradiction still counts
+	if c.cfg.Mode == ModeEnforce && !c.contradicted.Swap(true) {
+		c.cfg.Logger.Error("the origin has a path that the catalog calls absent: nothing is refused until a newer catalog is loaded",
+			"site", c.cfg.Site, "path", path)
+	}
+}
 
-// Add says that the paths exist. Remove says that they don't.
-func (c *Catalog) Add(paths []string, now time.Time) error    { return nil }
-func (c *Catalog) Remove(paths []string, now time.Time) error { return nil }
+// Add says that the paths exist, Remove that they don't. Both hold until the
+// source is next loaded, an addition for an hour at least. When there is no
+// room for all of them, none is changed and the error is [ErrOverlayFull].
+func (c *Catalog) Add(paths []string, now time.Time) error {
+	return c.change(c.hashes(paths), nil, now)
+}
+
+// Remove says that the paths don't exist; see [Catalog.Add].
+func (c *Catalog) Remove(paths []string, now time.Time) error {
+	return c.change(nil, c.hashes(paths), now)
+}
+
+func (c *Catalog) hashes(paths []string) []uint64 {
+	hs := make([]uint64, len(paths))
+	for i, p := range paths {
+		hs[i] = c.hash(c.cfg.Normalize(p))
+	}
+	return hs
+}
+
+func (c *Catalog) change(add, remove []uint64, now time.Time) error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	removed := maps.Clone(*c.removed.Load()) // readers hold the old one
+	if len(c.added)+len(add) > maxOverlay || len(removed)+len(remove) > maxOverlay {
+		return ErrOverlayFull
+	}
+	set := c.set.Load()
+	for _, h := range add {
+		delete(removed, h)
+		c.added[h] = now
+		if set != nil {
+			set.add(h)
+		}
+	}
+	for _, h := range remove {
+		delete(c.added, h)
+		removed[h] = now
+	}
+	c.removed.Store(&removed)
+	return nil
+}
 
 // Stats returns the current numbers.
-func (c *Catalog) Stats(now time.Time) CatalogStats { return CatalogStats{} }
+func (c *Catalog) Stats(now time.Time) CatalogStats {
+	mode, reason := c.effective(now)
+	st := CatalogStats{
+		Mode: c.cfg.Mode, Effective: mode, Reason: reason,
+		Loads: c.loads.Load(), Failures: c.failures.Load(),
+		WouldRefuse: c.wouldRefuse.Load(), Refused: c.refused.Load(), Wrong: c.wrong.Load(),
+	}
+	if set := c.set.Load(); set != nil {
+		st.Paths = set.paths
+		st.Bytes = int64(len(set.words)) * 8
+		st.Age = c.age(now)
+	}
+	return st
+}

@@ -1,0 +1,72 @@
+package negative
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"testing"
+	"time"
+)
+
+// A million entries under keys of 48 bytes, in 100 MB.
+func million(b *testing.B) (*Cache, []string, []string, time.Time) {
+	c := New(Config{CapacityBytes: 100e6})
+	now := time.Now()
+	keys := make([]string, 1e6)
+	absent := make([]string, 1e6)
+	for i := range keys {
+		keys[i] = fmt.Sprintf("https://www.example.com/item/%08d/index.html", i)
+		absent[i] = fmt.Sprintf("https://www.example.com/none/%08d/index.html", i)
+	}
+	// The benchmarks walk through the keys in order, as fast as memory allows,
+	// and so meet the records in no order.
+	for _, i := range rand.New(rand.NewPCG(1, 1)).Perm(len(keys)) {
+		if ok, reason := c.Put(keys[i], nobody, gone("Content-Type: text/html\r\n", "<h1>Not Found</h1>", now, time.Hour), now); !ok {
+			b.Fatal(reason)
+		}
+	}
+	st := c.Stats()
+	if st.Forgotten > 0 {
+		b.Fatalf("%d of a million entries did not fit into %d bytes", st.Forgotten, st.LimitBytes)
+	}
+	b.ReportMetric(float64(st.Bytes)/float64(st.Entries), "B/entry")
+	return c, keys, absent, now
+}
+
+func BenchmarkCache_Get(b *testing.B) {
+	c, keys, absent, now := million(b)
+	for _, bb := range []struct {
+		name string
+		keys []string
+		want bool
+	}{{"hit", keys, true}, {"miss", absent, false}} {
+		for _, n := range []int{1000, 1e6} {
+			b.Run(fmt.Sprintf("%s/n=%d", bb.name, n), func(b *testing.B) {
+				b.ReportAllocs()
+				i := 0
+				for b.Loop() {
+					if i++; i == n {
+						i = 0
+					}
+					if _, ok := c.Get(bb.keys[i], now); ok != bb.want {
+						b.Fatal(ok)
+					}
+				}
+			})
+		}
+	}
+}
+
+func BenchmarkCache_Put(b *testing.B) {
+	c, _, _, now := million(b)
+	e := gone("Content-Type: text/html\r\n", "<h1>Not Found</h1>", now, time.Hour)
+	key := []byte("https://www.example.com/item/00000000/index.html")
+	b.ReportAllocs()
+	n := 0
+	for b.Loop() {
+		n++
+		for i, v := 36, n; i > 28; i, v = i-1, v/10 {
+			key[i] = byte('a' + v%10)
+		}
+		c.Put(string(key), nobody, e, now)
+	}
+}
