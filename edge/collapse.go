@@ -1,0 +1,211 @@
+package edge
+
+import (
+	"context"
+	"net/http"
+	"sync"
+	"time"
+
+	"edged/edge/store"
+)
+
+// finishBytes is how little may be left of a storable response for it to be
+// fetched to its end although nobody waits any more.
+const finishBytes = 1 << 20
+
+// flight is one forward and everybody who waits for it.
+//
+// Its outcome is written once, before ready is closed, and read only after.
+type flight struct {
+	key    string
+	ready  chan struct{}
+	out    outcome
+	info   chan informational // 1xx answers, for the one who began it
+	cancel context.CancelCauseFunc
+
+	// Guarded by flights.mu.
+	waiters  int
+	joinable bool // still in the table
+	storable bool // worth finishing
+	purged   bool // a purge matched it while it ran
+}
+
+// informational is a 1xx answer on its way to a client.
+type informational struct {
+	status int
+	header http.Header
+}
+
+// outcome is what a forward came to: exactly one of err, stored and header is
+// set. It is immutable.
+type outcome struct {
+	err error // no answer: the origin could not be reached, or broke off
+
+	// A response that this node holds: freshened by a 304, or stale and served
+	// because the origin failed.
+	stored *store.Response
+	stale  bool
+
+	// A response on its way. Its header has no hop-by-hop fields.
+	status  int
+	reason  string
+	header  http.Header
+	trailer func() http.Header // complete once the body has ended
+	length  int64              // -1 unknown
+	body    *body
+	meta    *meta       // nil when it will not be stored
+	kept    http.Header // what will be stored with it
+
+	fwdStatus      int      // what the other side answered, 0 when nothing
+	detail         string   // peer, shield, origin
+	upstreamStatus string   // Cache-Status as received
+	shared         bool     // joiners whose nominated fields match may use it
+	nominated      []string // Vary
+	variant        string   // of the request that was forwarded
+}
+
+// flights is the table of forwards that can be joined. The zero value is
+// ready. It is safe for concurrent use.
+type flights struct {
+	mu  sync.Mutex
+	tab map[string]*flight
+}
+
+// join returns the flight of key, and whether the caller has to begin it.
+// Either way the caller waits for it and must leave it.
+func (fs *flights) join(key string) (f *flight, began bool) {
+	fs.mu.Lock()
+	defer fs.mu.Unlock()
+	if f := fs.tab[key]; f != nil {
+		f.waiters++
+		return f, false
+	}
+	f = newFlight(key)
+	f.joinable = true
+	if fs.tab == nil {
+		fs.tab = map[string]*flight{}
+	}
+	fs.tab[key] = f
+	return f, true
+}
+
+// joinBehind is join for who does not wait: nil when the forward is under way
+// already.
+func (fs *flights) joinBehind(key string) *flight {
+	fs.mu.Lock()
+	busy := fs.tab[key] != nil
+	fs.mu.Unlock()
+	if busy {
+		return nil
+	}
+	f, began := fs.join(key)
+	if !began {
+		fs.leave(f)
+		return nil
+	}
+	return f
+}
+
+func newFlight(key string) *flight {
+	return &flight{key: key, ready: make(chan struct{}), info: make(chan informational, 8), waiters: 1}
+}
+
+// leave takes one waiter off. The last one ends a forward that is not worth
+// finishing.
+func (fs *flights) leave(f *flight) {
+	fs.mu.Lock()
+	f.waiters--
+	last := f.waiters == 0
+	storable := f.storable
+	fs.mu.Unlock()
+	if !last {
+		return
+	}
+	if storable {
+		// storable is set together with the outcome.
+		if left := f.out.body.left(); left >= 0 && left <= finishBytes && f.out.body.kept() {
+			return
+		}
+	}
+	fs.detach(f)
+	f.cancel(errAbandoned)
+}
+
+// settle publishes the outcome. One that cannot be shared leaves the table at
+// once, so that nobody joins it any more.
+func (fs *flights) settle(f *flight, out outcome) {
+	fs.mu.Lock()
+	f.out = out
+	f.storable = out.meta != nil
+	if !out.shared {
+		fs.detachLocked(f)
+	}
+	fs.mu.Unlock()
+	close(f.ready)
+}
+
+// detach takes a flight out of the table: who comes later begins another one.
+func (fs *flights) detach(f *flight) {
+	fs.mu.Lock()
+	fs.detachLocked(f)
+	fs.mu.Unlock()
+}
+
+func (fs *flights) detachLocked(f *flight) {
+	if f.joinable {
+		f.joinable = false
+		delete(fs.tab, f.key)
+	}
+}
+
+// purge detaches every flight whose key matches, so that a request which
+// comes after a purge never sees what was asked for before it.
+func (fs *flights) purge(match func(flightKey string) bool) {
+	fs.mu.Lock()
+	defer fs.mu.Unlock()
+	for key, f := range fs.tab {
+		if match(key) {
+			f.purged = true
+			fs.detachLocked(f)
+		}
+	}
+}
+
+// uncacheable remembers for a moment which keys had an answer that may not be
+// shared, so that the next burst for them does not queue. It forgets early
+// rather than grow.
+type uncacheable struct {
+	mu  sync.Mutex
+	tab map[uint64]time.Time // until when, by key hash: a collision costs one collapse
+}
+
+const (
+	uncacheableFor = 10 * time.Second
+	uncacheableMax = 1 << 16
+)
+
+func (u *uncacheable) add(h uint64, now time.Time) {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	if u.tab == nil || len(u.tab) >= uncacheableMax {
+		u.tab = map[uint64]time.Time{}
+	}
+	u.tab[h] = now.Add(uncacheableFor)
+}
+
+func (u *uncacheable) remove(h uint64) {
+	u.mu.Lock()
+	delete(u.tab, h)
+	u.mu.Unlock()
+}
+
+func (u *uncacheable) has(h uint64, now time.Time) bool {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	until, ok := u.tab[h]
+	if ok && now.After(until) {
+		delete(u.tab, h)
+		ok = false
+	}
+	return ok
+}

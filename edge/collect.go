@@ -1,0 +1,171 @@
+package edge
+
+import (
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"edged/gossip"
+)
+
+// collector turns what the parts of a node count into metrics, at each scrape.
+type collector struct {
+	n     *Node
+	descs map[string]*prometheus.Desc
+}
+
+// described lists what the collector sends: name, help, labels.
+var described = []struct {
+	name, help string
+	labels     []string
+}{
+	{"edged_filter_fill_ratio", "Share of the own filter's bits that are set.", []string{"partition"}},
+	{"edged_filter_keys", "Keys in the own filter.", []string{"partition"}},
+	{"edged_filter_capacity_keys", "Keys that the own filter is planned for.", []string{"partition"}},
+	{"edged_filter_pinned_counters", "Counters at their maximum, which never count down again.", []string{"partition"}},
+	{"edged_filter_underflows_total", "Removals of keys that were not in the own filter: always 0 in a correct program.", []string{"partition"}},
+	{"edged_filter_expected_false_positive_rate", "Chance that a key that no peer has draws a peer request, by the fill of the live replicas.", []string{"partition"}},
+	{"edged_filter_observed_false_positive_rate", "Of the look-ups that no peer could have answered, the share that was sent anyway.", []string{"partition"}},
+	{"edged_replica_state", "1 for the present state of what this node holds of a peer's filter.", []string{"peer", "state"}},
+	{"edged_replica_age_seconds", "Since the peer's filter was last known to be in step.", []string{"peer"}},
+	{"edged_replica_resyncs_total", "Snapshots and pulls of a peer's filter, by reason.", []string{"peer", "reason"}},
+	{"edged_gossip_sent_bytes_total", "Bytes sent to members, by kind.", []string{"kind"}},
+	{"edged_gossip_received_bytes_total", "Bytes received from members, by kind.", []string{"kind"}},
+	{"edged_gossip_dropped_total", "Messages, or parts of one, that were dropped, by reason.", []string{"reason"}},
+	{"edged_gossip_refused_total", "Peer requests refused, by reason.", []string{"reason"}},
+	{"edged_members", "Members by state, this node included.", []string{"state"}},
+	{"edged_store_bytes", "Memory of stored responses: bodies, heads and index.", []string{"tier", "partition"}},
+	{"edged_store_objects", "Stored responses.", []string{"tier", "partition"}},
+	{"edged_store_limit_bytes", "The hard limit of edged_store_bytes.", []string{"tier", "partition"}},
+	{"edged_store_evictions_total", "Responses that left the store, by reason.", []string{"tier", "reason", "partition"}},
+	{"edged_inflight_bytes", "Memory of storable responses that are still arriving.", nil},
+	{"edged_negative_entries", "Remembered absences.", nil},
+	{"edged_negative_bytes", "Memory of remembered absences.", nil},
+	{"edged_negative_limit_bytes", "The hard limit of edged_negative_bytes.", nil},
+	{"edged_negative_hits_total", "Requests answered from a remembered absence.", nil},
+	{"edged_negative_refused_total", "Absences that were not remembered, by reason.", []string{"reason"}},
+	{"edged_origin_healthy", "1 while the origin's server is not being skipped.", []string{"site", "url"}},
+}
+
+func (n *Node) registerCollectors() {
+	c := &collector{n: n, descs: map[string]*prometheus.Desc{}}
+	for _, d := range described {
+		c.descs[d.name] = prometheus.NewDesc(d.name, d.help, d.labels, nil)
+	}
+	n.metrics.reg.MustRegister(c)
+}
+
+// Describe is part of prometheus.Collector.
+func (c *collector) Describe(ch chan<- *prometheus.Desc) {
+	for _, d := range c.descs {
+		ch <- d
+	}
+}
+
+// Collect is part of prometheus.Collector.
+func (c *collector) Collect(ch chan<- prometheus.Metric) {
+	send := func(kind prometheus.ValueType, name string, v float64, labels ...string) {
+		ch <- prometheus.MustNewConstMetric(c.descs[name], kind, v, labels...)
+	}
+	gauge := func(name string, v float64, labels ...string) { send(prometheus.GaugeValue, name, v, labels...) }
+	count := func(name string, v uint64, labels ...string) {
+		send(prometheus.CounterValue, name, float64(v), labels...)
+	}
+	n := c.n
+	for i, p := range n.cfg.Cache.Partitions {
+		counting, keys, _ := n.filters[i].current()
+		fs := counting.Stats()
+		gauge("edged_filter_fill_ratio", fs.Fill, p.Name)
+		gauge("edged_filter_keys", float64(fs.Keys), p.Name)
+		gauge("edged_filter_capacity_keys", float64(keys), p.Name)
+		gauge("edged_filter_pinned_counters", float64(fs.Pinned), p.Name)
+		count("edged_filter_underflows_total", fs.Underflows, p.Name)
+		gauge("edged_filter_expected_false_positive_rate", n.expectedRate(i), p.Name)
+		gauge("edged_filter_observed_false_positive_rate", observedRate(n.metrics.bloom[i].status()), p.Name)
+
+		ss := n.store.Stats(i)
+		gauge("edged_store_bytes", float64(ss.Bytes), "memory", p.Name)
+		gauge("edged_store_objects", float64(ss.Objects), "memory", p.Name)
+		gauge("edged_store_limit_bytes", float64(ss.LimitBytes), "memory", p.Name)
+		for reason, v := range map[string]uint64{
+			"capacity": ss.Evicted.Small + ss.Evicted.Main, "variants": ss.Evicted.Variants,
+			"replaced": ss.Replaced, "purged": ss.Purged, "removed": ss.Removed,
+		} {
+			count("edged_store_evictions_total", v, "memory", reason, p.Name)
+		}
+	}
+	gauge("edged_inflight_bytes", float64(n.budget.Used()))
+
+	ns := n.negative.Stats()
+	gauge("edged_negative_entries", float64(ns.Entries))
+	gauge("edged_negative_bytes", float64(ns.Bytes))
+	gauge("edged_negative_limit_bytes", float64(ns.LimitBytes))
+	count("edged_negative_hits_total", ns.Hits)
+	for reason, v := range ns.Refused {
+		count("edged_negative_refused_total", v, string(reason))
+	}
+
+	gs := n.gossip.Stats()
+	for _, state := range gossip.States() {
+		gauge("edged_members", float64(gs.Members[state]), string(state))
+	}
+	for _, kind := range gossip.Kinds() {
+		count("edged_gossip_sent_bytes_total", gs.Sent[kind].Bytes, kind)
+		count("edged_gossip_received_bytes_total", gs.Received[kind].Bytes, kind)
+	}
+	for reason, v := range gs.Drops {
+		count("edged_gossip_dropped_total", v, reason)
+	}
+	for reason, v := range gs.Refused {
+		count("edged_gossip_refused_total", v, reason)
+	}
+	c.replicas(gs.Replicas, gauge, count)
+
+	for _, s := range n.sites.Load().all {
+		for _, u := range s.pool.Stats() {
+			healthy := 0.0
+			if u.Healthy {
+				healthy = 1
+			}
+			gauge("edged_origin_healthy", healthy, s.Name, u.URL)
+		}
+	}
+}
+
+// replicas sends one set of values a peer: of several partitions, the replica
+// that is worst off speaks for it.
+func (c *collector) replicas(all []gossip.ReplicaStats, gauge func(string, float64, ...string), count func(string, uint64, ...string)) {
+	type peerState struct {
+		state   gossip.ReplicaState
+		age     time.Duration
+		resyncs map[string]uint64
+	}
+	peers := map[string]*peerState{}
+	for _, r := range all {
+		p := peers[r.Member]
+		if p == nil {
+			p = &peerState{state: r.State, resyncs: map[string]uint64{}}
+			peers[r.Member] = p
+		}
+		if p.state == gossip.ReplicaLive {
+			p.state = r.State
+		}
+		p.age = max(p.age, r.Age)
+		for reason, v := range r.Resyncs {
+			p.resyncs[reason] += v
+		}
+	}
+	for name, p := range peers {
+		for _, state := range gossip.ReplicaStates() {
+			v := 0.0
+			if state == p.state {
+				v = 1
+			}
+			gauge("edged_replica_state", v, name, string(state))
+		}
+		gauge("edged_replica_age_seconds", p.age.Seconds(), name)
+		for reason, v := range p.resyncs {
+			count("edged_replica_resyncs_total", v, name, reason)
+		}
+	}
+}

@@ -1,0 +1,387 @@
+package edge
+
+import (
+	"context"
+	"crypto/hkdf"
+	"crypto/sha256"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"net/http"
+	"runtime/debug"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"syscall"
+	"time"
+
+	"edged/edge/admin"
+	"edged/edge/negative"
+	"edged/edge/rfc9111"
+	"edged/edge/store"
+	"edged/gossip"
+	"edged/peerfilter"
+	"edged/shield"
+)
+
+// Node is a running node. Its methods are safe for concurrent use.
+type Node struct {
+	cfg     Config
+	log     *slog.Logger
+	started time.Time
+	seed    peerfilter.Seed
+
+	sites     atomic.Pointer[siteTable]
+	topo      atomic.Pointer[topology]
+	store     *store.Store
+	budget    *store.Budget
+	negative  *negative.Cache
+	gossip    *gossip.Gossip
+	metrics   *metrics
+	maxObject []int64             // by partition
+	plans     []peerfilter.Sizing // by partition, as configured
+	filters   []filterState       // by partition
+
+	flights     flights
+	uncacheable uncacheable
+	purges      purgeLog
+	peerClient  *shield.Transport
+
+	listeners [3]net.Listener // client, peer, admin
+	servers   [3]*http.Server
+
+	ctx        context.Context // ends when everything must
+	cancel     context.CancelFunc
+	background sync.WaitGroup // forwards and loops
+	draining   atomic.Bool
+	stop       sync.Once
+	done       chan struct{}
+
+	errMu sync.Mutex
+	err   error
+}
+
+// Addrs are the addresses that a node really listens on.
+type Addrs struct {
+	Client, Peer, Gossip, Admin string
+}
+
+// ConfigError is everything that is wrong with a [Config].
+type ConfigError struct{ Problems []Problem }
+
+func (e *ConfigError) Error() string {
+	lines := make([]string, len(e.Problems))
+	for i, p := range e.Problems {
+		lines[i] = p.Error()
+	}
+	return strings.Join(lines, "\n")
+}
+
+// The three listeners.
+const (
+	lnClient = iota
+	lnPeer
+	lnAdmin
+)
+
+// New builds a node and starts it: when it returns, the node serves. A
+// configuration that can't work is a *[ConfigError]; a listener that can't be
+// opened is a [Problem] that names its key.
+func New(cfg Config) (_ *Node, err error) {
+	cfg = cfg.WithDefaults()
+	if ps := cfg.Problems(); len(ps) > 0 {
+		return nil, &ConfigError{ps}
+	}
+	n := &Node{cfg: cfg, log: cfg.Logger, started: time.Now(), done: make(chan struct{})}
+	n.ctx, n.cancel = context.WithCancel(context.Background())
+	n.metrics = newMetrics(&cfg)
+	n.seed = seedFrom(cfg.Cluster.Keys)
+	defer func() {
+		if err != nil {
+			n.Close()
+		}
+	}()
+
+	if err := n.buildStore(); err != nil {
+		return nil, err
+	}
+	sites, err := n.buildSites(cfg.Sites)
+	if err != nil {
+		return nil, err
+	}
+	n.sites.Store(sites)
+	n.topo.Store(newTopology(cfg.Name, []gossip.Member{n.self()}, nil))
+	n.peerClient = shield.NewTransport(shield.TransportConfig{
+		Connect: time.Second, FirstByte: 30 * time.Second, Idle: 30 * time.Second, MaxIdlePerHost: peerConcurrency,
+	})
+	if err := n.listen(); err != nil {
+		return nil, err
+	}
+	if err := n.startGossip(); err != nil {
+		return nil, err
+	}
+	n.registerCollectors()
+	n.serveAll()
+	n.loop(n.watchFilters)
+	n.loop(n.sweep)
+	return n, nil
+}
+
+// seedFrom derives the seed of the filters' hash from the cluster's key, so
+// that nobody outside can craft keys that collide (RFC 5869). Without a key
+// there is no outside: every address is loopback.
+func seedFrom(keys [][]byte) peerfilter.Seed {
+	if len(keys) == 0 {
+		return peerfilter.Seed{0x65646765642d6c6f, 0x6f706261636b2d31}
+	}
+	b, err := hkdf.Key(sha256.New, keys[0], nil, "edged-filter-seed-v1", 16)
+	if err != nil {
+		panic(err) // only for lengths that are constant here
+	}
+	return peerfilter.Seed{binary.BigEndian.Uint64(b), binary.BigEndian.Uint64(b[8:])}
+}
+
+// buildStore makes the partitions, each with its budget and its filter.
+func (n *Node) buildStore() error {
+	var sc store.Config
+	for i, p := range n.cfg.Cache.Partitions {
+		keys := max(1, int(float64(n.cfg.Filter.Keys)*p.Share))
+		plan, err := peerfilter.Size(keys, p.FalsePositiveRate, n.cfg.Filter.Peers)
+		if err != nil {
+			return Problem{fmt.Sprintf("cache.partitions[%d]", i), err.Error()}
+		}
+		f, err := peerfilter.NewCounting(plan.Params)
+		if err != nil {
+			return Problem{fmt.Sprintf("cache.partitions[%d]", i), err.Error()}
+		}
+		bytes := max(int64(float64(n.cfg.Cache.Memory)*p.Share), store.MinPartitionBytes)
+		sc.Partitions = append(sc.Partitions, store.PartitionConfig{Name: p.Name, MaxBytes: bytes, Filter: f})
+		n.plans = append(n.plans, plan)
+		n.filters = append(n.filters, filterState{counting: f, keys: keys})
+		n.maxObject = append(n.maxObject, min(n.cfg.Cache.MaxObject, bytes))
+	}
+	var err error
+	if n.store, err = store.New(sc); err != nil {
+		return err
+	}
+	n.budget = store.NewBudget(min(max(n.cfg.Cache.Memory/4, 32<<20), 256<<20))
+	n.negative = negative.New(negative.Config{
+		CapacityBytes: n.cfg.Negative.Capacity, MaxCreateRate: n.cfg.Negative.MaxCreateRate, MaxBodyBytes: maxAbsenceBytes,
+	})
+	return nil
+}
+
+// buildSites makes the sites and their origins' pools.
+func (n *Node) buildSites(cfgs []Site) (*siteTable, error) {
+	var sites []*site
+	for i, c := range cfgs {
+		pool, err := shield.NewPool(shield.PoolConfig{
+			URLs: c.Origin.URLs, Host: c.Origin.Host, Logger: n.log.With("site", c.Name),
+			Connect: c.Origin.Timeout.Connect, FirstByte: c.Origin.Timeout.FirstByte, Idle: c.Origin.Timeout.Idle,
+		})
+		if err != nil {
+			for _, s := range sites {
+				s.pool.Close()
+			}
+			return nil, Problem{fmt.Sprintf("sites[%d].origin", i), err.Error()}
+		}
+		ttl := max(n.cfg.Negative.TTL, 0)
+		sites = append(sites, &site{Site: c, pool: pool, policy: rfc9111.Policy{
+			StoreSetCookie: c.SetCookie == "store", HonourRequest: c.RequestDirectives == "honour",
+			StaleGrace: c.StaleGrace, NegativeTTL: ttl,
+		}})
+	}
+	return newSiteTable(sites), nil
+}
+
+// self is this node as a member, before the cluster says so.
+func (n *Node) self() gossip.Member {
+	return gossip.Member{Name: n.cfg.Name, Role: string(n.cfg.Cluster.Role), State: gossip.StateAlive}
+}
+
+// listen opens the three listeners.
+func (n *Node) listen() error {
+	for i, l := range [3]struct{ path, addr string }{
+		{"listen.address", n.cfg.Listen.Address},
+		{"cluster.peer", n.cfg.Cluster.Peer},
+		{"admin.address", n.cfg.Admin.Address},
+	} {
+		ln, err := net.Listen("tcp", l.addr)
+		if errors.Is(err, syscall.EADDRINUSE) {
+			return Problem{l.path, l.addr + " is in use by another process: choose another port, or 0 for any free one"}
+		}
+		if err != nil {
+			return Problem{l.path, fmt.Sprintf("can't listen on %s: %v", l.addr, err)}
+		}
+		n.listeners[i] = ln
+	}
+	return nil
+}
+
+// startGossip joins the cluster and publishes the filters.
+func (n *Node) startGossip() error {
+	var parts []gossip.Partition
+	for i, p := range n.cfg.Cache.Partitions {
+		parts = append(parts, gossip.Partition{Name: p.Name, Params: n.plans[i].Params})
+	}
+	g, err := gossip.New(gossip.Config{
+		Name: n.cfg.Name, Role: string(n.cfg.Cluster.Role), Bind: n.cfg.Cluster.Gossip, Advertise: n.cfg.Cluster.Advertise,
+		PeerAddr: n.listeners[lnPeer].Addr().String(), Join: n.cfg.Cluster.Join, Keys: n.cfg.Cluster.Keys,
+		Seed: n.seed, Partitions: parts, Logger: n.log.With("part", "gossip"),
+		OnMembers: n.membersChanged, OnPurge: n.purgeFromMember, OnConflict: n.fatal,
+	})
+	if err != nil {
+		return err
+	}
+	n.gossip = g
+	for i := range n.filters {
+		g.Publish(i, n.filters[i].counting)
+	}
+	return nil
+}
+
+// membersChanged rebuilds what follows from the membership.
+func (n *Node) membersChanged(members []gossip.Member) {
+	old := n.topo.Load()
+	if !slices.ContainsFunc(members, func(m gossip.Member) bool { return m.Name == n.cfg.Name }) {
+		members = append(slices.Clone(members), n.self())
+	}
+	t := newTopology(n.cfg.Name, members, old)
+	for name := range t.peers {
+		n.metrics.addPeer(name)
+	}
+	n.topo.Store(t)
+}
+
+// serveAll starts the three servers.
+func (n *Node) serveAll() {
+	quiet := slog.NewLogLogger(n.log.With("part", "http").Handler(), slog.LevelDebug)
+	handlers := [3]http.Handler{
+		http.HandlerFunc(n.serveClient), http.HandlerFunc(n.servePeer),
+		admin.New(admin.Config{Node: n.adminNode(), Token: n.cfg.Admin.Token, Logger: n.log.With("part", "admin")}),
+	}
+	for i, h := range handlers {
+		n.servers[i] = &http.Server{
+			Handler: h, ErrorLog: quiet, MaxHeaderBytes: maxHeaderBytes,
+			ReadHeaderTimeout: 30 * time.Second, IdleTimeout: 2 * time.Minute,
+			DisableGeneralOptionsHandler: true,
+		}
+		n.background.Add(1)
+		go func() {
+			defer n.background.Done()
+			if err := n.servers[i].Serve(n.listeners[i]); !errors.Is(err, http.ErrServerClosed) {
+				n.fatal(fmt.Errorf("serve %s: %w", n.listeners[i].Addr(), err))
+			}
+		}()
+	}
+}
+
+// loop runs f until it returns, which it does when ctx ends.
+func (n *Node) loop(f func(ctx context.Context)) {
+	n.background.Add(1)
+	go func() {
+		defer n.background.Done()
+		f(n.ctx)
+	}()
+}
+
+// fatal stops the node because of err. It does not wait.
+func (n *Node) fatal(err error) {
+	n.errMu.Lock()
+	if n.err == nil {
+		n.err = err
+	}
+	n.errMu.Unlock()
+	n.log.Error("stopping", "err", err)
+	go n.Close()
+}
+
+// Addrs returns the addresses that the node listens on.
+func (n *Node) Addrs() Addrs {
+	return Addrs{
+		Client: n.listeners[lnClient].Addr().String(), Peer: n.listeners[lnPeer].Addr().String(),
+		Gossip: n.gossip.Addr(), Admin: n.listeners[lnAdmin].Addr().String(),
+	}
+}
+
+// Done is closed when the node has stopped, by itself or not.
+func (n *Node) Done() <-chan struct{} { return n.done }
+
+// Err returns why the node stopped by itself; nil when it was asked to.
+func (n *Node) Err() error {
+	n.errMu.Lock()
+	defer n.errMu.Unlock()
+	return n.err
+}
+
+// MemoryLimit is what the process should tell the runtime to stay below
+// (debug.SetMemoryLimit): the budgets, the filters, and room for garbage and
+// connections.
+func (n *Node) MemoryLimit() int64 {
+	limit := n.cfg.Cache.Memory + n.cfg.Cache.Memory/4 + n.cfg.Negative.Capacity/4 + 48<<20
+	for _, p := range n.plans {
+		limit += int64(p.CounterBytes + 2*p.ReplicaBytes + p.AllReplicaBytes)
+	}
+	return limit
+}
+
+// Shutdown stops the node in good order: readiness fails, the node leaves the
+// cluster, stops accepting, and finishes the requests in flight until ctx
+// ends; then it closes everything. It returns ctx's error when requests had to
+// be cut.
+func (n *Node) Shutdown(ctx context.Context) error {
+	n.draining.Store(true)
+	if n.gossip != nil {
+		n.gossip.Draining()
+		if err := n.gossip.Leave(2 * time.Second); err != nil {
+			n.log.Warn("the cluster was not told that this node leaves", "err", err)
+		}
+	}
+	var errs []error
+	for _, i := range []int{lnClient, lnPeer} {
+		if s := n.servers[i]; s != nil {
+			if err := s.Shutdown(ctx); err != nil {
+				errs = append(errs, fmt.Errorf("requests were cut: %w", err))
+				break
+			}
+		}
+	}
+	n.Close()
+	return errors.Join(errs...)
+}
+
+// Close stops the node at once. It may be called more than once.
+func (n *Node) Close() error {
+	n.stop.Do(func() {
+		n.draining.Store(true)
+		for i, s := range n.servers {
+			if s != nil {
+				s.Close()
+			} else if n.listeners[i] != nil {
+				n.listeners[i].Close()
+			}
+		}
+		n.cancel()
+		if n.gossip != nil {
+			n.gossip.Close()
+		}
+		if t := n.sites.Load(); t != nil {
+			for _, s := range t.all {
+				s.pool.Close()
+			}
+		}
+		if n.peerClient != nil {
+			n.peerClient.Close()
+		}
+		n.background.Wait()
+		close(n.done)
+	})
+	<-n.done
+	return nil
+}
+
+// stack returns the calling goroutine's stack, for the log.
+func stack() string { return string(debug.Stack()) }

@@ -1,0 +1,131 @@
+package edge
+
+import (
+	"net/http"
+	"slices"
+	"strings"
+	"unsafe"
+
+	"edged/edge/rfc9111"
+	"edged/edge/store"
+)
+
+// meta is what a stored response needs to be reused, computed once when it is
+// stored. It is immutable.
+type meta struct {
+	rfc9111.Stored
+	reason    string   // the status line's, when it is not the usual one
+	nominated []string // request fields that Vary names
+	vary      string   // the value of those in the request that fetched it
+	soft      bool     // a soft purge asks for validation before the next use
+}
+
+// metaBytes is what a meta costs beside the store's own share.
+func (m *meta) metaBytes() int {
+	n := int(unsafe.Sizeof(*m)) + len(m.reason) + len(m.vary)
+	for _, f := range m.nominated {
+		n += len(f) + 16
+	}
+	return n
+}
+
+func metaOf(r *store.Response) *meta { return r.Meta.(*meta) }
+
+// serialiseHead writes fields as HTTP/1.1 lines, sorted by name, without those
+// that belong to one message only.
+func serialiseHead(h http.Header) string {
+	names := make([]string, 0, len(h))
+	size := 0
+	for name, vs := range h {
+		switch name {
+		case "Age", "Content-Length", "Cache-Status":
+			continue
+		}
+		names = append(names, name)
+		for _, v := range vs {
+			size += len(name) + len(v) + 4
+		}
+	}
+	slices.Sort(names)
+	var b strings.Builder
+	b.Grow(size)
+	for _, name := range names {
+		for _, v := range h[name] {
+			b.WriteString(name)
+			b.WriteString(": ")
+			b.WriteString(v)
+			b.WriteString("\r\n")
+		}
+	}
+	return b.String()
+}
+
+// applyHead puts the fields of a serialised head into h. Names and values
+// stay parts of head: the only memory it takes is one slice for all values.
+func applyHead(h http.Header, head string) {
+	values := make([]string, 0, strings.Count(head, "\n"))
+	last := ""
+	for len(head) > 0 {
+		end := strings.IndexByte(head, '\r')
+		line := head[:end]
+		head = head[end+2:]
+		colon := strings.IndexByte(line, ':')
+		name, value := line[:colon], line[colon+2:]
+		values = append(values, value)
+		if n := len(values); name == last {
+			h[name] = append(h[name], value)
+		} else {
+			h[name] = values[n-1 : n : n]
+		}
+		last = name
+	}
+}
+
+// headerOf is the header of a stored response, as it was stored.
+func headerOf(r *store.Response) http.Header {
+	h := http.Header{}
+	applyHead(h, r.Head)
+	return h
+}
+
+const (
+	maxTags     = 256  // of one response
+	maxTagBytes = 1024 // of one tag
+)
+
+// tagsOf reads the purge tags of a response: Surrogate-Key and xkey separate
+// them by spaces, Cache-Tag by commas, Cache-Groups (RFC 9875) is a list of
+// strings.
+func tagsOf(h http.Header) []string {
+	var tags []string
+	add := func(t string) {
+		if t = strings.TrimSpace(t); t != "" && len(t) <= maxTagBytes && len(tags) < maxTags {
+			tags = append(tags, strings.Clone(t))
+		}
+	}
+	for _, name := range []string{"Surrogate-Key", "Xkey"} {
+		for _, line := range h[name] {
+			for t := range strings.FieldsSeq(line) {
+				add(t)
+			}
+		}
+	}
+	for _, line := range h["Cache-Tag"] {
+		for t := range strings.SplitSeq(line, ",") {
+			add(t)
+		}
+	}
+	for _, line := range h["Cache-Groups"] {
+		for t := range strings.SplitSeq(line, ",") {
+			add(strings.Trim(strings.TrimSpace(t), `"`))
+		}
+	}
+	slices.Sort(tags)
+	return slices.Compact(tags)
+}
+
+// usualReason reports whether the reason phrase is the one that net/http
+// writes by itself.
+func usualReason(status int, reason string) bool {
+	return reason == "" || reason == http.StatusText(status)
+}

@@ -1,0 +1,245 @@
+package edge
+
+import (
+	"context"
+	"net/http"
+	"strings"
+	"time"
+
+	"edged/edge/negative"
+	"edged/edge/rfc9111"
+	"edged/edge/store"
+)
+
+// maxAbsenceBytes is the largest body that a negative entry keeps.
+const maxAbsenceBytes = 32 << 10
+
+// The reasons why a storable response was not stored.
+const (
+	unstoredTooLarge   = "too_large"  // above max_object, or what a partition can hold
+	unstoredMemory     = "memory"     // too much in flight at once
+	unstoredIncomplete = "incomplete" // the body broke off
+	unstoredPurged     = "purged"     // a purge came while it was fetched
+	unstoredRefused    = "refused"    // the store, or the negative partition, had no place
+)
+
+var unstoredReasons = []string{unstoredTooLarge, unstoredMemory, unstoredIncomplete, unstoredPurged, unstoredRefused}
+
+// judge decides what an answer, or the lack of one, means for the flight. The
+// answer it returns is the one whose body is the outcome's.
+func (n *Node) judge(ctx context.Context, fw *forward, up *upstream, err error) (outcome, *upstream) {
+	if err != nil {
+		if fw.staleUsable(time.Now()) {
+			return outcome{stored: fw.stale, stale: true, shared: true}, nil
+		}
+		return outcome{err: err, shared: true}, nil
+	}
+	if up.resp.StatusCode == http.StatusNotModified && fw.cond != nil && !fw.asSent {
+		out, ok := n.notModified(fw, up)
+		up.close()
+		if ok {
+			return out, nil
+		}
+		// It speaks of nothing that is held here: once more, for the whole.
+		again := *fw
+		again.cond = nil
+		if up, err = n.obtainOrigin(ctx, &again); err != nil {
+			return outcome{err: err, shared: true}, nil
+		}
+	}
+	resp := up.resp
+	if rfc9111.IsOriginFailure(resp.StatusCode) && fw.staleUsable(time.Now()) {
+		up.close()
+		return outcome{stored: fw.stale, stale: true, shared: true, fwdStatus: resp.StatusCode, detail: up.detail}, nil
+	}
+
+	out := outcome{
+		status: resp.StatusCode, reason: reasonOf(resp), length: resp.ContentLength,
+		fwdStatus: resp.StatusCode, detail: up.detail,
+		upstreamStatus: joinLines(resp.Header["Cache-Status"]),
+		trailer:        func() http.Header { return resp.Trailer },
+	}
+	limit := int64(0)
+	if m, header := n.storable(fw, up); m != nil {
+		limit = n.maxObject[fw.part]
+		if out.length > limit {
+			n.metrics.unstored.WithLabelValues(unstoredTooLarge).Inc()
+			limit = 0
+		} else {
+			out.meta, out.kept, out.shared = m, header, true
+			out.nominated, out.variant = m.nominated, m.vary
+		}
+	}
+	out.header = forwardable(resp.Header)
+	if out.shared {
+		n.uncacheable.remove(fw.key.Hash)
+	} else {
+		// Everyone fetches for himself, the next burst without queueing.
+		n.uncacheable.add(fw.key.Hash, time.Now())
+	}
+	out.body = newBody(limit, out.length, n.budget)
+	return out, up
+}
+
+// staleUsable reports whether the stale response that the request selects may
+// be served because the origin failed (RFC 5861 §4).
+func (fw *forward) staleUsable(now time.Time) bool {
+	return fw.stale != nil && metaOf(fw.stale).StaleOnError(now, fw.site.policy)
+}
+
+// exchange is the request and its answer as the rules want to see them.
+func (fw *forward) exchange(up *upstream, header http.Header, status int) rfc9111.Exchange {
+	x := rfc9111.Exchange{
+		Method: fw.method, URL: fw.key.URL, ReqHeader: fw.header,
+		Status: status, Header: header,
+		RequestTime: up.requestTime, ResponseTime: up.responseTime,
+	}
+	if up.detail != "origin" {
+		x.StaleFor, _ = rfc9111.StaleFromPeer(up.resp.Header["Cache-Status"])
+	}
+	return x
+}
+
+// storable returns what to keep of a response, and nil when it may not be
+// stored.
+func (n *Node) storable(fw *forward, up *upstream) (*meta, http.Header) {
+	x := fw.exchange(up, up.resp.Header, up.resp.StatusCode)
+	if v := rfc9111.Storable(x, fw.site.policy); !v.OK || x.StaleFor > 0 {
+		return nil, nil
+	}
+	return newMeta(x, fw.site.policy, reasonOf(up.resp))
+}
+
+func newMeta(x rfc9111.Exchange, p rfc9111.Policy, reason string) (*meta, http.Header) {
+	header := rfc9111.StoredHeader(x.Header)
+	rfc9111.EnsureDate(header, x.ResponseTime)
+	m := &meta{Stored: rfc9111.NewStored(x, p)}
+	if !usualReason(x.Status, reason) {
+		m.reason = strings.Clone(reason)
+	}
+	m.nominated, _ = rfc9111.NominatedFields(x.Header)
+	m.vary = rfc9111.VariantKey(m.nominated, x.ReqHeader)
+	return m, header
+}
+
+// notModified freshens the stored response that a 304 speaks of (RFC 9111
+// §4.3.4); not ok when there is none.
+func (n *Node) notModified(fw *forward, up *upstream) (outcome, bool) {
+	headers := make([]http.Header, len(fw.variants))
+	for i, r := range fw.variants {
+		headers[i] = headerOf(r)
+	}
+	picked := rfc9111.SelectNotModified(headers, up.resp.Header)
+	if len(picked) == 0 {
+		return outcome{}, false
+	}
+	old := fw.variants[picked[0]]
+	for _, i := range picked {
+		if fw.variants[i] == fw.stale {
+			old = fw.stale
+		}
+	}
+	out := outcome{fwdStatus: http.StatusNotModified, detail: up.detail, shared: true, upstreamStatus: joinLines(up.resp.Header["Cache-Status"])}
+	merged := rfc9111.Freshen(headerOf(old), up.resp.Header, fw.site.policy)
+	status := int(metaOf(old).Status)
+	x := fw.exchange(up, merged, status)
+	v := rfc9111.Storable(x, fw.site.policy)
+	m, header := newMeta(x, fw.site.policy, metaOf(old).reason)
+	fresh := &store.Response{
+		Variant: m.vary, Head: serialiseHead(header), Body: old.Body,
+		Meta: m, MetaBytes: m.metaBytes(), Tags: tagsOf(header),
+	}
+	out.nominated, out.variant = m.nominated, m.vary
+	out.stored = fresh
+	if x.StaleFor > 0 {
+		// Another tier still holds it stale: so do we.
+		out.stale = true
+		return out, true
+	}
+	allowed, soft := n.purges.allows(fw.gen, fw.key.URL, fresh.Tags, false)
+	switch {
+	case !v.OK || !allowed:
+		// This answer may be used, once.
+		n.store.RemoveResponse(fw.part, &fw.key, old)
+		out.shared = v.OK
+	case soft:
+		// What was asked for before the purge does not undo it.
+	default:
+		n.store.Replace(fw.part, &fw.key, old, fresh)
+	}
+	return out, true
+}
+
+// commit stores a complete response, unless a purge came in between.
+func (n *Node) commit(f *flight, fw *forward, out *outcome) {
+	chunks, _, ok := out.body.keep()
+	if !ok {
+		n.metrics.unstored.WithLabelValues(unstoredMemory).Inc()
+		return
+	}
+	absence := rfc9111.IsAbsence(out.status) && len(out.nominated) == 0
+	tags := tagsOf(out.kept)
+	allowed, soft := n.purges.allows(fw.gen, fw.key.URL, tags, absence)
+	if !allowed {
+		n.metrics.unstored.WithLabelValues(unstoredPurged).Inc()
+		return
+	}
+	if absence {
+		n.rememberAbsence(fw, out, chunks)
+		return
+	}
+	m := out.meta
+	if soft {
+		stale := *m
+		stale.Stored = m.AsStale(time.Now())
+		m = &stale
+	}
+	r := &store.Response{
+		Variant: m.vary, Head: serialiseHead(out.kept), Body: store.NewBody(chunks),
+		Meta: m, MetaBytes: m.metaBytes(), Tags: tags,
+	}
+	if stored, _ := n.store.Put(fw.part, &fw.key, r); !stored {
+		n.metrics.unstored.WithLabelValues(unstoredRefused).Inc()
+		return
+	}
+	n.negative.Delete(fw.key.URL, time.Now())
+}
+
+// rememberAbsence makes a negative entry of a 404 or 410. What was stored
+// under the key is not there any more.
+func (n *Node) rememberAbsence(fw *forward, out *outcome, chunks [][]byte) {
+	var content []byte
+	for _, c := range chunks {
+		content = append(content, c...)
+	}
+	now := time.Now()
+	m := out.meta
+	head := out.kept.Clone()
+	head.Del("Date")
+	e := negative.Entry{
+		Status: out.status, Head: serialiseHead(head), Body: content,
+		Stored: m.ResponseTime, InitialAge: m.InitialAge,
+		Expires: m.ResponseTime.Add(m.Lifetime - m.InitialAge), Asked: fw.asked,
+	}
+	if fw.stale != nil {
+		n.store.Remove(fw.part, &fw.key)
+	}
+	if stored, _ := n.negative.Put(fw.key.URL, fw.client, e, now); !stored {
+		n.metrics.unstored.WithLabelValues(unstoredRefused).Inc()
+	}
+}
+
+// reasonOf returns the reason phrase of a status line.
+func reasonOf(resp *http.Response) string {
+	if len(resp.Status) > 4 {
+		return resp.Status[4:]
+	}
+	return ""
+}
+
+func joinLines(lines []string) string {
+	if len(lines) == 1 {
+		return lines[0]
+	}
+	return strings.Join(lines, ", ")
+}

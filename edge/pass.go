@@ -1,0 +1,181 @@
+package edge
+
+import (
+	"errors"
+	"io"
+	"net/http"
+	"net/textproto"
+	"strings"
+	"time"
+
+	"edged/edge/rfc9111"
+	"edged/shield"
+)
+
+// uploadTimeout is how long a client may pause within its request's body.
+const uploadTimeout = time.Minute
+
+// isUpgrade reports whether the client asks to change the protocol.
+func isUpgrade(r *http.Request) bool {
+	return r.Header["Upgrade"] != nil && hasToken(r.Header["Connection"], "upgrade")
+}
+
+func hasToken(lines []string, token string) bool {
+	for _, line := range lines {
+		for t := range strings.SplitSeq(line, ",") {
+			if strings.EqualFold(strings.TrimSpace(t), token) {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+// pass sends a request straight to the origin, body and all, and the answer
+// back as it comes; neither is stored. An unsafe method that succeeds
+// invalidates what is stored under its URLs (RFC 9111 §4.4).
+func (n *Node) pass(rq *request, why string, res result) {
+	upgrade := rq.r.Header["Upgrade"]
+	wantsUpgrade := isUpgrade(rq.r)
+	h := n.forwardHeader(rq, false)
+	if wantsUpgrade {
+		h["Connection"], h["Upgrade"] = []string{"Upgrade"}, upgrade
+	}
+	if te := rq.r.Header["Te"]; hasToken(te, "trailers") {
+		h["Te"] = []string{"trailers"}
+	}
+	ctx := traceInfo(rq.r.Context(), func(i informational) {
+		n.sendInformational(rq, i)
+	})
+	out := (&http.Request{
+		Method: rq.r.Method, URL: targetURL("http", "", rq.target), Host: rq.host,
+		Proto: "HTTP/1.1", ProtoMajor: 1, ProtoMinor: 1, Header: h,
+		ContentLength: rq.r.ContentLength, Trailer: rq.r.Trailer,
+	}).WithContext(ctx)
+	if h["User-Agent"] == nil {
+		h["User-Agent"] = nil
+	}
+	if rq.hasBody() {
+		out.Body = &uploadReader{rq: rq, body: rq.r.Body}
+	}
+
+	resp, err := rq.site.pool.Do(out)
+	if err != nil {
+		n.countOriginError(rq.site.Name, err)
+		n.failUpstream(rq, why, err, false)
+		return
+	}
+	defer resp.Body.Close()
+	n.metrics.origin.WithLabelValues(rq.site.Name, originResult(resp.StatusCode)).Inc()
+	if keys := rfc9111.Invalidates(rq.r.Method, resp.StatusCode, rq.key.URL, resp.Header); len(keys) > 0 {
+		n.invalidate(rq.r.Context(), keys)
+	}
+	if resp.StatusCode == http.StatusSwitchingProtocols {
+		n.tunnel(rq, resp, why, wantsUpgrade)
+		return
+	}
+
+	wh := rq.w.Header()
+	for name, v := range forwardable(resp.Header) {
+		wh[name] = v
+	}
+	n.finishHead(rq, rfc9111.CacheStatus{Fwd: why, FwdStatus: resp.StatusCode, Detail: "origin"}, joinLines(resp.Header["Cache-Status"]))
+	if resp.ContentLength >= 0 && bodyAllowed(resp.StatusCode) {
+		wh["Content-Length"] = []string{itoa(resp.ContentLength)}
+	}
+	n.writeHead(rq, resp.StatusCode)
+	ctl := http.NewResponseController(rq.w)
+	if rq.r.Method != http.MethodHead {
+		ctl.Flush()
+	}
+	buf := make([]byte, 32<<10)
+	for {
+		k, err := resp.Body.Read(buf)
+		if k > 0 {
+			if n.write(rq, buf[:k]) != nil {
+				n.count(rq, resError)
+				panic(http.ErrAbortHandler)
+			}
+			ctl.Flush()
+		}
+		if err == io.EOF {
+			break
+		}
+		if err != nil {
+			n.count(rq, resError)
+			panic(http.ErrAbortHandler)
+		}
+	}
+	for name, v := range resp.Trailer {
+		wh[http.TrailerPrefix+textproto.CanonicalMIMEHeaderKey(name)] = v
+	}
+	n.count(rq, res)
+}
+
+// tunnel joins client and origin after the origin has switched protocols.
+func (n *Node) tunnel(rq *request, resp *http.Response, why string, asked bool) {
+	origin, ok := resp.Body.(io.ReadWriteCloser)
+	if !ok || !asked {
+		n.failUpstream(rq, why, &shield.Error{Kind: shield.Protocol, Phase: shield.PhaseFirstByte, Err: errors.New("unasked 101")}, false)
+		return
+	}
+	conn, buffered, err := http.NewResponseController(rq.w).Hijack()
+	if err != nil {
+		n.fail(rq, http.StatusInternalServerError, why, "this connection can't change its protocol")
+		return
+	}
+	defer conn.Close()
+	defer origin.Close()
+	conn.SetDeadline(time.Time{})
+	h := rq.w.Header()
+	for name, v := range forwardable(resp.Header) {
+		h[name] = v
+	}
+	h["Connection"], h["Upgrade"] = []string{"Upgrade"}, resp.Header["Upgrade"]
+	n.finishHead(rq, rfc9111.CacheStatus{Fwd: why, FwdStatus: resp.StatusCode, Detail: "origin"}, "")
+	delete(h, "Content-Type")
+	buffered.WriteString("HTTP/1.1 101 Switching Protocols\r\n")
+	h.Write(buffered)
+	buffered.WriteString("\r\n")
+	if buffered.Flush() != nil {
+		n.count(rq, resError)
+		return
+	}
+	// Either end closing, or the node stopping, ends both directions.
+	ended := make(chan struct{}, 2)
+	go func() { io.Copy(origin, buffered); ended <- struct{}{} }()
+	go func() { io.Copy(conn, origin); ended <- struct{}{} }()
+	select {
+	case <-ended:
+	case <-n.ctx.Done():
+	}
+	n.count(rq, resBypass)
+}
+
+// uploadReader bounds each pause of a client that sends a body.
+type uploadReader struct {
+	rq   *request
+	body io.ReadCloser
+}
+
+func (u *uploadReader) Read(p []byte) (int, error) {
+	ctl := http.NewResponseController(u.rq.w)
+	ctl.SetReadDeadline(time.Now().Add(uploadTimeout))
+	k, err := u.body.Read(p)
+	if err != nil {
+		ctl.SetReadDeadline(time.Time{})
+	}
+	return k, err
+}
+
+func (u *uploadReader) Close() error { return u.body.Close() }
+
+// forwardable returns the fields of a response that go on to the client: the
+// end-to-end ones. Cache-Status is rebuilt by who serves it.
+func forwardable(h http.Header) http.Header {
+	h = h.Clone()
+	shield.HopByHop(h)
+	delete(h, "Cache-Status")
+	delete(h, "Content-Length")
+	return h
+}

@@ -1,0 +1,69 @@
+package edge
+
+import (
+	"net/http"
+	"strings"
+	"time"
+
+	"edged/edge/rfc9111"
+	"edged/shield"
+)
+
+// servePeer is one request on the peer address: gossip's own endpoints, a
+// peer that asks for what is stored, or an edge for which this node is the
+// shield.
+func (n *Node) servePeer(w http.ResponseWriter, r *http.Request) {
+	if strings.HasPrefix(r.URL.Path, "/_edged/") {
+		n.gossip.Handler().ServeHTTP(w, r)
+		return
+	}
+	rq := &request{w: w, r: r, began: time.Now(), hop: shield.HopPeer}
+	hop, err := shield.ParseHop(r.Header)
+	if err != nil {
+		n.reject(rq, rejectHop, http.StatusBadRequest, err.Error())
+		return
+	}
+	if hop == shield.HopNone {
+		// Anyone may ask what is stored, as long as it goes no further.
+		if !rfc9111.ParseRequestDirectives(r.Header, rfc9111.Policy{}).OnlyIfCached {
+			n.reject(rq, rejectHop, http.StatusForbidden, "the peer address answers other members, and only-if-cached; clients use the client address")
+			return
+		}
+		hop = shield.HopPeer
+	}
+	rq.hop = hop
+	n.stripInternal(r.Header)
+	if !n.admit(rq) || !n.identify(rq) {
+		return
+	}
+	if hop == shield.HopShield {
+		rq.dirs = rfc9111.RequestDirectives{}
+		n.serve(rq)
+		return
+	}
+	n.serveStoredOnly(rq)
+}
+
+// serveStoredOnly answers a peer from the store, or with 504 (RFC 9111
+// §5.2.1.7). What is not fresh is not given away: whoever asks would have to
+// validate it anyway.
+func (n *Node) serveStoredOnly(rq *request) {
+	if rq.r.Method != http.MethodGet && rq.r.Method != http.MethodHead {
+		n.reject(rq, rejectMethod, http.StatusMethodNotAllowed, "a peer is asked with GET or HEAD")
+		return
+	}
+	why := "uri-miss"
+	variants := n.lookup(rq)
+	if selected := selectVariant(variants, rq.r.Header); selected != nil {
+		m := metaOf(selected)
+		if reuse, _ := m.Decide(rfc9111.RequestDirectives{}, time.Now()); reuse == rfc9111.Fresh && !m.soft {
+			n.store.Hit(selected)
+			n.serveStored(rq, selected, storedExit{result: resHit, hit: true})
+			return
+		}
+		why = "stale"
+	} else if len(variants) > 0 {
+		why = "vary-miss"
+	}
+	n.fail(rq, http.StatusGatewayTimeout, why, "not stored here")
+}

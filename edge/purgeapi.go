@@ -1,0 +1,260 @@
+package edge
+
+import (
+	"context"
+	"crypto/rand"
+	"crypto/subtle"
+	"encoding/hex"
+	"net/http"
+	"net/url"
+	"strings"
+	"time"
+
+	"edged/edge/admin"
+	"edged/edge/negative"
+	"edged/edge/rfc9111"
+	"edged/edge/store"
+	"edged/gossip"
+)
+
+const (
+	// purgeWait is how long a purge waits for the members' acknowledgements.
+	purgeWait = 10 * time.Second
+
+	// invalidateWait bounds the same for what an unsafe method invalidates;
+	// the client waits for it, so that no member answers it from before.
+	invalidateWait = 250 * time.Millisecond
+)
+
+// purgeKinds are the label values of edged_purges_total.
+var purgeKinds = []string{"url", "tag", "prefix", "host", "all", "created", "method"}
+
+// apply carries out a purge on this node: it is ordered before every fill that
+// begins later, takes what is stored, and keeps later requests off the
+// forwards that began before.
+func (n *Node) apply(p *purge) {
+	now := time.Now()
+	n.purges.add(p, now)
+	if !p.absences {
+		n.flights.purge(func(key string) bool {
+			key, _, _ = strings.Cut(key, "\x00")
+			return len(p.tags) > 0 || p.matchesKey(key) // the tags are not known before the answer
+		})
+		if n.onlyURLs(p) && !p.soft {
+			for u := range p.urls {
+				k := n.keyOf(u)
+				n.store.Remove(n.partitionOf(pathOfKey(u)), &k)
+			}
+		} else {
+			n.store.Purge(func(key string, r *store.Response) *store.Response {
+				switch {
+				case !p.matches(key, r.Tags):
+					return r
+				case p.soft:
+					return n.soften(r, now)
+				}
+				return nil
+			})
+		}
+	} else {
+		n.flights.purge(func(key string) bool { key, _, _ = strings.Cut(key, "\x00"); return p.urls[key] })
+	}
+	if n.onlyURLs(p) {
+		for u := range p.urls {
+			n.negative.Delete(u, now)
+		}
+		return
+	}
+	if !p.soft {
+		n.negative.DeleteFunc(func(key string, _ negative.Entry) bool { return p.matchesKey(key) }, now)
+	}
+}
+
+// onlyURLs reports whether a purge names single URLs and nothing else.
+func (n *Node) onlyURLs(p *purge) bool {
+	return !p.all && len(p.tags) == 0 && len(p.prefixes) == 0 && len(p.hosts) == 0
+}
+
+// soften returns the response as one that must be validated before its next
+// use.
+func (n *Node) soften(r *store.Response, now time.Time) *store.Response {
+	m := *metaOf(r)
+	if m.soft {
+		return r
+	}
+	m.soft = true
+	m.Stored = m.AsStale(now)
+	return r.With(&m, m.metaBytes())
+}
+
+func pathOfKey(key string) string {
+	_, rest, _ := strings.Cut(key, "://")
+	if i := strings.IndexByte(rest, '/'); i >= 0 {
+		return pathOf(rest[i:])
+	}
+	return "/"
+}
+
+// purgeFrom makes a purge of what the cluster's members tell each other.
+func purgeFrom(g gossip.Purge) *purge {
+	set := func(list []string) map[string]bool {
+		m := make(map[string]bool, len(list))
+		for _, s := range list {
+			m[s] = true
+		}
+		return m
+	}
+	return &purge{
+		urls: set(g.URLs), tags: set(g.Tags), hosts: set(g.Hosts), prefixes: g.Prefixes,
+		all: g.All, soft: g.Soft, absences: g.Created,
+	}
+}
+
+// purgeFromMember applies what another member purges.
+func (n *Node) purgeFromMember(g gossip.Purge) { n.apply(purgeFrom(g)) }
+
+// spread applies a purge here and on every member, and returns who has
+// applied it and who has not when ctx ends.
+func (n *Node) spread(ctx context.Context, kind string, g gossip.Purge) (acked, missing []string) {
+	began := time.Now()
+	n.apply(purgeFrom(g))
+	acked, missing = n.gossip.Purge(ctx, g)
+	if len(missing) > 0 {
+		n.metrics.purges.WithLabelValues(kind, "incomplete").Inc()
+	} else {
+		n.metrics.purges.WithLabelValues(kind, "complete").Inc()
+		n.metrics.purgeTime.Observe(time.Since(began).Seconds())
+	}
+	return acked, missing
+}
+
+func purgeID() string {
+	var b [12]byte
+	rand.Read(b[:])
+	return hex.EncodeToString(b[:])
+}
+
+// purgeRequested is POST /v1/purge.
+func (n *Node) purgeRequested(ctx context.Context, req admin.PurgeRequest) (admin.PurgeResult, error) {
+	keys, err := canonicalKeys(req.URLs)
+	if err != nil {
+		return admin.PurgeResult{}, err
+	}
+	g := gossip.Purge{URLs: keys, Tags: req.Tags, Prefixes: req.Prefixes, All: req.All, Soft: req.Soft}
+	for _, h := range req.Hosts {
+		host, ok := rfc9111.CanonicalHost(h, "http")
+		if !ok {
+			return admin.PurgeResult{}, &admin.Error{Status: http.StatusBadRequest, Text: "not a valid host: " + h}
+		}
+		g.Hosts = append(g.Hosts, host)
+	}
+	kind := "url"
+	switch {
+	case req.All:
+		kind = "all"
+	case len(req.Hosts) > 0:
+		kind = "host"
+	case len(req.Prefixes) > 0:
+		kind = "prefix"
+	case len(req.Tags) > 0:
+		kind = "tag"
+	}
+	return n.spreadAnswer(ctx, kind, g, req.Wait == "none"), nil
+}
+
+// created is POST /v1/created.
+func (n *Node) created(ctx context.Context, urls []string) (admin.PurgeResult, error) {
+	keys, err := canonicalKeys(urls)
+	if err != nil {
+		return admin.PurgeResult{}, err
+	}
+	return n.spreadAnswer(ctx, "created", gossip.Purge{URLs: keys, Created: true}, false), nil
+}
+
+func (n *Node) spreadAnswer(ctx context.Context, kind string, g gossip.Purge, behind bool) admin.PurgeResult {
+	g.ID = purgeID()
+	if behind {
+		members := 1
+		for _, m := range n.gossip.Members() {
+			if m.Name != n.cfg.Name && m.State != gossip.StateLeft {
+				members++
+			}
+		}
+		n.loop(func(ctx context.Context) {
+			ctx, cancel := context.WithTimeout(ctx, purgeWait)
+			defer cancel()
+			n.spread(ctx, kind, g)
+		})
+		return admin.PurgeResult{ID: g.ID, Members: members, Missing: []string{}}
+	}
+	ctx, cancel := context.WithTimeout(ctx, purgeWait)
+	defer cancel()
+	acked, missing := n.spread(ctx, kind, g)
+	if missing == nil {
+		missing = []string{}
+	}
+	return admin.PurgeResult{ID: g.ID, Members: len(acked) + len(missing) + 1, Acked: len(acked) + 1, Missing: missing}
+}
+
+// invalidate removes what an unsafe method made invalid (RFC 9111 §4.4), here
+// and on every member.
+func (n *Node) invalidate(ctx context.Context, keys []string) {
+	ctx, cancel := context.WithTimeout(ctx, invalidateWait)
+	defer cancel()
+	n.spread(ctx, "method", gossip.Purge{ID: purgeID(), URLs: keys})
+}
+
+// servePurge is the PURGE method on the client address.
+func (n *Node) servePurge(rq *request) {
+	token, ok := strings.CutPrefix(rq.r.Header.Get("Authorization"), "Bearer ")
+	if n.cfg.Admin.Token == "" || !ok || subtle.ConstantTimeCompare([]byte(token), []byte(n.cfg.Admin.Token)) != 1 {
+		n.fail(rq, http.StatusForbidden, "method", "PURGE needs the admin token (Authorization: Bearer)")
+		return
+	}
+	ctx, cancel := context.WithTimeout(rq.r.Context(), purgeWait)
+	defer cancel()
+	acked, missing := n.spread(ctx, "url", gossip.Purge{ID: purgeID(), URLs: []string{rq.key.URL}})
+	h := rq.w.Header()
+	h["Content-Type"] = []string{"application/json"}
+	n.finishHead(rq, rfc9111.CacheStatus{Fwd: "method"}, "")
+	n.writeHead(rq, http.StatusOK)
+	n.write(rq, []byte(`{"acked":`+itoa(int64(len(acked)+1))+`,"members":`+itoa(int64(len(acked)+len(missing)+1))+"}\n"))
+	n.count(rq, resBypass)
+}
+
+// canonicalKeys makes cache keys of URLs as an operator writes them.
+func canonicalKeys(urls []string) ([]string, error) {
+	keys := make([]string, 0, len(urls))
+	for _, raw := range urls {
+		scheme, host, target, err := canonicalURL(raw, "")
+		if err != nil {
+			return nil, err
+		}
+		keys = append(keys, scheme+"://"+host+target)
+	}
+	return keys, nil
+}
+
+// canonicalURL takes a URL apart and brings its parts into the form that keys
+// have. A host given extra stands in for the URL's own.
+func canonicalURL(raw, instead string) (scheme, host, target string, err error) {
+	u, err := url.Parse(raw)
+	if err != nil || u.Host == "" || u.Scheme != "http" && u.Scheme != "https" {
+		return "", "", "", &admin.Error{Status: http.StatusBadRequest, Text: "not an absolute http or https URL: " + raw}
+	}
+	if instead == "" {
+		instead = u.Host
+	}
+	host, ok := rfc9111.CanonicalHost(instead, u.Scheme)
+	if !ok {
+		return "", "", "", &admin.Error{Status: http.StatusBadRequest, Text: "not a valid host: " + instead}
+	}
+	path, query := u.EscapedPath(), u.RawQuery
+	if path == "" {
+		path = "/"
+	}
+	if u.ForceQuery {
+		query = "?"
+	}
+	return u.Scheme, host, rfc9111.NormaliseTarget(path, query), nil
+}

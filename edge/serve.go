@@ -1,0 +1,377 @@
+package edge
+
+import (
+	"context"
+	"net/http"
+	"net/netip"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/cespare/xxhash/v2"
+
+	"edged/edge/rfc9111"
+	"edged/edge/store"
+	"edged/peerfilter"
+	"edged/shield"
+)
+
+// request is one request on its way through the node.
+type request struct {
+	w     http.ResponseWriter
+	r     *http.Request
+	began time.Time
+	hop   shield.Hop // who asks: a client, or another node
+
+	scheme string
+	host   string // canonical
+	target string // normalised path and query
+	site   *site
+	part   int
+	key    store.Key
+	dirs   rfc9111.RequestDirectives
+
+	counted bool
+}
+
+// serveClient is one client request's way.
+func (n *Node) serveClient(w http.ResponseWriter, r *http.Request) {
+	rq := &request{w: w, r: r, began: time.Now(), hop: shield.HopNone}
+	n.stripInternal(r.Header)
+	if n.admit(rq) && n.identify(rq) {
+		n.serve(rq)
+	}
+}
+
+// serve answers an admitted request. Each step that ends it sets Cache-Status
+// and counts it, once.
+func (n *Node) serve(rq *request) {
+	switch {
+	case rq.r.Method == "PURGE":
+		n.servePurge(rq)
+		return
+	case isUpgrade(rq.r) || !rfc9111.IsSafe(rq.r.Method) || rq.r.Method == "OPTIONS" || rq.r.Method == "TRACE":
+		n.pass(rq, "method", resBypass)
+		return
+	case rq.hasBody() || rq.site.bypassed(pathOf(rq.target)):
+		// A body with GET has no meaning, but an origin may read one: such a
+		// request is neither answered from the cache nor stored.
+		n.pass(rq, "bypass", resBypass)
+		return
+	}
+
+	for range maxRejoins {
+		variants := n.lookup(rq)
+		selected := selectVariant(variants, rq.r.Header)
+		why := "uri-miss"
+		if selected != nil {
+			var reuse rfc9111.Reuse
+			m := metaOf(selected)
+			now := time.Now()
+			if m.soft {
+				reuse = rfc9111.Validate
+			} else {
+				reuse, _ = m.Decide(rq.dirs, now)
+			}
+			switch reuse {
+			case rfc9111.Fresh:
+				n.store.Hit(selected)
+				n.serveStored(rq, selected, storedExit{result: resHit, hit: true})
+				return
+			case rfc9111.MaxStale:
+				n.store.Hit(selected)
+				n.serveStored(rq, selected, storedExit{result: resStale, hit: true})
+				return
+			case rfc9111.StaleWhileRevalidate:
+				n.store.Hit(selected)
+				n.validateBehind(rq, variants, selected)
+				n.serveStored(rq, selected, storedExit{result: resStale, hit: true})
+				return
+			case rfc9111.RequestForbids:
+				why = "request"
+			default:
+				why = "stale"
+			}
+		} else if len(variants) > 0 {
+			why = "vary-miss"
+		}
+		if why == "uri-miss" && n.serveAbsence(rq) {
+			return
+		}
+		if rq.dirs.OnlyIfCached {
+			n.fail(rq, http.StatusGatewayTimeout, why, "nothing stored here answers this request, and only-if-cached forbids asking further")
+			return
+		}
+		if rq.r.Method == http.MethodHead {
+			// A HEAD fetches no body, so that it has nothing to share.
+			n.forwardAlone(rq, why, variants, selected)
+			return
+		}
+		if n.forwardCollapsed(rq, why, variants, selected) {
+			return
+		}
+	}
+	// Others' answers were never for this request: alone, then.
+	n.forwardAlone(rq, "uri-miss", n.lookup(rq), nil)
+}
+
+// maxRejoins bounds how often a request may find that the forward it waited
+// for does not answer it.
+const maxRejoins = 3
+
+// identify gives the request its site, key and partition; when it can't, the
+// request has been answered.
+func (n *Node) identify(rq *request) bool {
+	if !n.locate(rq) {
+		return n.reject(rq, rejectHost, http.StatusMisdirectedRequest, "no site is configured for the host "+strconv.Quote(rq.host))
+	}
+	if rq.hop != shield.HopNone || rq.site.policy.HonourRequest {
+		rq.dirs = rfc9111.ParseRequestDirectives(rq.r.Header, rq.site.policy)
+	}
+	return true
+}
+
+// locate finds the site of the request's host, and gives the request its key
+// and partition; false when no site has that host.
+func (n *Node) locate(rq *request) bool {
+	if rq.site = n.sites.Load().find(rq.host); rq.site == nil {
+		return false
+	}
+	url := rq.scheme + "://" + rq.host + rq.target
+	rq.key = n.keyOf(url)
+	rq.part = n.partitionOf(pathOf(rq.target))
+	return true
+}
+
+// keyOf makes the key of a canonical URL: each hash is computed here, once.
+func (n *Node) keyOf(url string) store.Key {
+	return store.Key{URL: url, Hash: xxhash.Sum64String(url), Filter: peerfilter.Sum(n.seed, url)}
+}
+
+// partitionOf returns the first partition that matches the path.
+func (n *Node) partitionOf(path string) int {
+	ps := n.cfg.Cache.Partitions
+	for i := range ps[:len(ps)-1] {
+		for _, pat := range ps[i].Paths {
+			if matchPath(pat, path) {
+				return i
+			}
+		}
+	}
+	return len(ps) - 1
+}
+
+// lookup returns what is stored under the request's key. The own filter goes
+// first: when it calls the key absent, the store is not asked.
+func (n *Node) lookup(rq *request) []*store.Response {
+	c := &n.metrics.bloom[rq.part]
+	if !n.store.Filter(rq.part).MayContain(rq.key.Filter) {
+		c.localNegative.Inc()
+		return nil
+	}
+	v := n.store.Get(rq.part, &rq.key)
+	if len(v) > 0 {
+		c.localPositiveHit.Inc()
+	} else {
+		c.localPositiveMiss.Inc()
+	}
+	return v
+}
+
+// selectVariant returns the most recent response whose nominated request
+// fields match (RFC 9111 §4.1).
+func selectVariant(variants []*store.Response, req http.Header) *store.Response {
+	for _, v := range variants {
+		m := metaOf(v)
+		if len(m.nominated) == 0 || rfc9111.Matches(m.nominated, m.vary, req) {
+			return v
+		}
+	}
+	return nil
+}
+
+// serveAbsence answers from a remembered absence, or from the site's catalog
+// of what exists; it reports whether it did.
+func (n *Node) serveAbsence(rq *request) bool {
+	if rq.hop == shield.HopPeer {
+		return false
+	}
+	now := time.Now()
+	if e, ok := n.negative.Get(rq.key.URL, now); ok && now.Before(e.Expires) {
+		h := rq.w.Header()
+		applyHead(h, e.Head)
+		age := e.InitialAge + now.Sub(e.Stored)
+		h["Date"] = []string{e.Stored.UTC().Format(http.TimeFormat)}
+		h["Age"] = []string{strconv.FormatInt(rfc9111.Seconds(age), 10)}
+		h["Content-Length"] = []string{strconv.Itoa(len(e.Body))}
+		n.finishHead(rq, rfc9111.CacheStatus{Hit: true, HasTTL: true, TTL: e.Expires.Sub(now), Detail: "negative"}, "")
+		rq.w.WriteHeader(e.Status)
+		if rq.r.Method != http.MethodHead {
+			rq.w.Write(e.Body)
+		}
+		n.count(rq, resNegative)
+		return true
+	}
+	return false
+}
+
+// flightKey names the forward that the request may share: its key, and the
+// nominated fields as far as they are known from what is stored.
+func flightKey(key string, variants []*store.Response, req http.Header) string {
+	if len(variants) == 0 || len(metaOf(variants[0]).nominated) == 0 {
+		return key
+	}
+	return key + "\x00" + rfc9111.VariantKey(metaOf(variants[0]).nominated, req)
+}
+
+// forwardCollapsed joins the forward for this request, or begins it, and
+// answers with its outcome. It returns false when the outcome is of no use to
+// this request, which should look again.
+func (n *Node) forwardCollapsed(rq *request, why string, variants []*store.Response, selected *store.Response) bool {
+	if why != "stale" && n.uncacheable.has(rq.key.Hash, rq.began) {
+		n.forwardAlone(rq, why, variants, selected)
+		return true
+	}
+	f, began := n.flights.join(flightKey(rq.key.URL, variants, rq.r.Header))
+	if began {
+		n.launch(f, n.newForward(rq, why, variants, selected))
+	} else {
+		n.metrics.collapsed.WithLabelValues(rq.site.Name).Inc()
+	}
+	defer n.flights.leave(f)
+	if !n.await(rq, f, began) {
+		return true
+	}
+	out := &f.out
+	if !began && !n.suits(rq, out) {
+		if !out.shared {
+			n.forwardAlone(rq, why, variants, selected)
+			return true
+		}
+		return false
+	}
+	return n.serveOutcome(rq, f, why, !began)
+}
+
+// forwardAlone forwards the request and shares the outcome with nobody.
+func (n *Node) forwardAlone(rq *request, why string, variants []*store.Response, selected *store.Response) {
+	f := newFlight(rq.key.URL)
+	fw := n.newForward(rq, why, variants, selected)
+	fw.method = rq.r.Method
+	if why == "uri-miss" || why == "vary-miss" {
+		// What is not shared goes as the client sent it.
+		fw.cond, fw.asSent = clientConditions(rq.r.Header), true
+	}
+	n.launch(f, fw)
+	defer n.flights.leave(f)
+	if n.await(rq, f, true) && !n.serveOutcome(rq, f, why, false) {
+		n.fail(rq, http.StatusBadGateway, why, "the response could not be read from its start")
+	}
+}
+
+// launch starts a flight under a context of its own.
+func (n *Node) launch(f *flight, fw *forward) {
+	ctx, cancel := context.WithCancelCause(n.ctx)
+	f.cancel = cancel
+	fw.info = func(i informational) {
+		select {
+		case f.info <- i:
+		default: // a flood of them: the client gets the first ones
+		}
+	}
+	n.background.Add(1)
+	go func() {
+		defer n.background.Done()
+		n.fly(ctx, f, fw)
+	}()
+}
+
+// await waits for the outcome and passes 1xx answers on; false when the client
+// is gone.
+func (n *Node) await(rq *request, f *flight, informed bool) bool {
+	info := f.info
+	if !informed {
+		info = nil
+	}
+	for {
+		select {
+		case <-f.ready:
+			for informed && len(f.info) > 0 {
+				n.sendInformational(rq, <-f.info)
+			}
+			return true
+		case i := <-info:
+			n.sendInformational(rq, i)
+		case <-rq.r.Context().Done():
+			n.count(rq, resError)
+			return false
+		}
+	}
+}
+
+// suits reports whether an outcome that others asked for answers this request
+// too.
+func (n *Node) suits(rq *request, out *outcome) bool {
+	return out.shared && (out.err != nil || len(out.nominated) == 0 || rfc9111.Matches(out.nominated, out.variant, rq.r.Header))
+}
+
+// newForward makes what a flight carries of the request.
+func (n *Node) newForward(rq *request, why string, variants []*store.Response, selected *store.Response) *forward {
+	fw := &forward{
+		site: rq.site, key: rq.key, part: rq.part,
+		method: http.MethodGet, scheme: rq.scheme, host: rq.host, target: rq.target,
+		header:     n.forwardHeader(rq, true),
+		lookup:     why == "uri-miss" || why == "vary-miss",
+		fromMember: rq.hop != shield.HopNone,
+		variants:   variants, stale: selected,
+		gen: n.purges.generation(), asked: rq.began, client: remoteAddr(rq.r),
+	}
+	if len(variants) > 0 {
+		cond := http.Header{}
+		others := make([]http.Header, 0, len(variants))
+		var chosen http.Header
+		for _, v := range variants {
+			if v == selected {
+				chosen = headerOf(v)
+			} else {
+				others = append(others, headerOf(v))
+			}
+		}
+		if rfc9111.Validators(cond, chosen, others...) {
+			fw.cond = cond
+		}
+	}
+	return fw
+}
+
+// validateBehind validates a stale response that has been served already.
+func (n *Node) validateBehind(rq *request, variants []*store.Response, selected *store.Response) {
+	f := n.flights.joinBehind(flightKey(rq.key.URL, variants, rq.r.Header))
+	if f == nil {
+		return
+	}
+	n.launch(f, n.newForward(rq, "stale", variants, selected))
+	n.background.Add(1)
+	go func() {
+		defer n.background.Done()
+		defer n.flights.leave(f)
+		n.drainFlight(n.ctx, f)
+	}()
+}
+
+func (rq *request) hasBody() bool {
+	return rq.r.ContentLength != 0 || len(rq.r.TransferEncoding) > 0
+}
+
+func pathOf(target string) string {
+	path, _, _ := strings.Cut(target, "?")
+	return path
+}
+
+func remoteAddr(r *http.Request) netip.Addr {
+	ap, err := netip.ParseAddrPort(r.RemoteAddr)
+	if err != nil {
+		return netip.Addr{}
+	}
+	return ap.Addr().Unmap()
+}

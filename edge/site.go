@@ -1,0 +1,79 @@
+package edge
+
+import (
+	"strings"
+
+	"edged/edge/rfc9111"
+	"edged/shield"
+)
+
+// site is one site of the configuration, ready for use. It is immutable but
+// for what its pool learns.
+type site struct {
+	Site
+	pool   *shield.Pool
+	policy rfc9111.Policy
+}
+
+// bypassed reports whether the site's rules send this path past the cache.
+func (s *site) bypassed(path string) bool {
+	for _, p := range s.Bypass {
+		if matchPath(p, path) {
+			return true
+		}
+	}
+	return false
+}
+
+// siteTable finds the site of a host. It is immutable.
+type siteTable struct {
+	all    []*site
+	exact  map[string]*site
+	suffix map[string]*site // by ".example.com"
+	any    *site
+}
+
+func newSiteTable(sites []*site) *siteTable {
+	t := &siteTable{all: sites, exact: map[string]*site{}, suffix: map[string]*site{}}
+	for _, s := range sites {
+		if len(s.Hosts) == 0 {
+			t.any = s
+		}
+		for _, h := range s.Hosts {
+			switch h = strings.ToLower(h); {
+			case h == "*":
+				t.any = s
+			case strings.HasPrefix(h, "*."):
+				t.suffix[h[1:]] = s
+			default:
+				t.exact[h] = s
+			}
+		}
+	}
+	return t
+}
+
+// find returns the site of a canonical host, with or without port: the exact
+// name, else the longest wildcard, else the site of every host; nil when
+// there is none.
+func (t *siteTable) find(host string) *site {
+	if i := strings.LastIndexByte(host, ':'); i >= 0 && !strings.HasSuffix(host, "]") {
+		host = host[:i]
+	}
+	if s := t.exact[host]; s != nil {
+		return s
+	}
+	if len(t.suffix) > 0 {
+		for rest := host; ; {
+			i := strings.IndexByte(rest, '.')
+			if i < 0 {
+				break
+			}
+			if s := t.suffix[rest[i:]]; s != nil {
+				return s
+			}
+			rest = rest[i+1:]
+		}
+	}
+	return t.any
+}

@@ -1,0 +1,313 @@
+package edge
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+	"slices"
+	"strings"
+	"time"
+
+	dto "github.com/prometheus/client_model/go"
+
+	"edged/edge/admin"
+	"edged/edge/rfc9111"
+	"edged/gossip"
+	"edged/peerfilter"
+	"edged/shield"
+	"github.com/prometheus/client_golang/prometheus"
+)
+
+// adminNode is what the admin API shows and steers.
+func (n *Node) adminNode() admin.Node {
+	return admin.Node{
+		Live: func() error { return nil },
+		Ready: func() error {
+			if n.draining.Load() {
+				return fmt.Errorf("draining")
+			}
+			return nil
+		},
+		Metrics: n.metrics.handler(),
+		Cluster: n.clusterStatus,
+		Explain: n.explain,
+		Purge:   n.purgeRequested,
+		Created: n.created,
+		Warm:    n.warm,
+		Drain:   n.drain,
+	}
+}
+
+// drain begins a graceful stop.
+func (n *Node) drain(context.Context) error {
+	go func() {
+		ctx, cancel := context.WithTimeout(context.Background(), n.cfg.Drain)
+		defer cancel()
+		if err := n.Shutdown(ctx); err != nil {
+			n.log.Warn("drained", "err", err)
+		}
+	}()
+	return nil
+}
+
+// counts reads a counter vector into a map by the value of one label, summed
+// over the others.
+func counts(c interface {
+	Collect(chan<- prometheus.Metric)
+}, label string) map[string]uint64 {
+	ch := make(chan prometheus.Metric, 256)
+	go func() { c.Collect(ch); close(ch) }()
+	sums := map[string]uint64{}
+	for m := range ch {
+		var d dto.Metric
+		if m.Write(&d) != nil || d.Counter == nil {
+			continue
+		}
+		for _, l := range d.Label {
+			if l.GetName() == label {
+				sums[l.GetValue()] += uint64(d.Counter.GetValue())
+			}
+		}
+	}
+	return sums
+}
+
+func (c *bloomCounters) status() admin.Bloom {
+	return admin.Bloom{
+		Negative: counted(c.negative), PositiveHit: counted(c.positiveHit),
+		PositiveMiss: counted(c.positiveMiss), Unknown: counted(c.unknown),
+	}
+}
+
+func counted(c prometheus.Metric) uint64 {
+	var d dto.Metric
+	if c.Write(&d) != nil {
+		return 0
+	}
+	return uint64(d.Counter.GetValue())
+}
+
+// clusterStatus describes the node and what it knows of the others.
+func (n *Node) clusterStatus() admin.Cluster {
+	c := admin.Cluster{
+		Name: n.cfg.Name, Role: string(n.cfg.Cluster.Role), Version: n.cfg.Version,
+		UptimeSeconds: time.Since(n.started).Seconds(), Draining: n.draining.Load(),
+		Requests: counts(n.metrics.requests, "result"), PeerRPCs: counts(n.metrics.rpcs, "result"),
+	}
+	t := n.topo.Load()
+	replicas := map[string]admin.Replica{}
+	for _, r := range n.gossip.Stats().Replicas {
+		// Of several partitions the one that is worst off speaks for the member.
+		have, seen := replicas[r.Member]
+		if !seen || r.State != gossip.ReplicaLive {
+			have.State = string(r.State)
+		}
+		have.AgeSeconds = max(have.AgeSeconds, r.Age.Seconds())
+		params := n.paramsOf(r.Partition)
+		fill := float64(r.BitsSet) / float64(params.Bits())
+		have.Keys += uint64(peerfilter.KeysAt(params, fill))
+		have.Fill = max(have.Fill, fill)
+		replicas[r.Member] = have
+	}
+	for _, m := range t.members {
+		am := admin.Member{
+			Name: m.Name, Role: m.Role, State: string(m.State), Peer: m.PeerAddr,
+			Self: m.Name == n.cfg.Name, ShareOfRing: t.edges.Share(m.Name), Replica: replicas[m.Name],
+		}
+		if am.Self {
+			am.Peer = n.listeners[lnPeer].Addr().String()
+		}
+		c.Members = append(c.Members, am)
+	}
+	for i, p := range n.cfg.Cache.Partitions {
+		counting, keys, epoch := n.filters[i].current()
+		fs, ss, b := counting.Stats(), n.store.Stats(i), n.metrics.bloom[i].status()
+		c.Partitions = append(c.Partitions, admin.Partition{
+			Name: p.Name,
+			Filter: admin.Filter{
+				Keys: uint64(fs.Keys), CapacityKeys: uint64(keys), FillRatio: fs.Fill,
+				PlanFillRatio: peerfilter.Fill(fs.Params, float64(keys)), PinnedCounters: uint64(fs.Pinned),
+				ExpectedRate: n.expectedRate(i), ObservedRate: observedRate(b), Epoch: epoch, Rebuilds: epoch,
+			},
+			Bloom: b,
+			Store: admin.Store{
+				Bytes: ss.Bytes, LimitBytes: ss.LimitBytes, Objects: int64(ss.Objects),
+				Evictions: ss.Evicted.Small + ss.Evicted.Main + ss.Evicted.Variants,
+			},
+		})
+		c.RPCsSkipped += b.Negative
+	}
+	ns := n.negative.Stats()
+	c.Negative = admin.Negative{Entries: ns.Entries, Bytes: ns.Bytes, LimitBytes: ns.LimitBytes, Hits: ns.Hits, Refused: map[string]uint64{}}
+	for r, v := range ns.Refused {
+		c.Negative.Refused[string(r)] = v
+	}
+	total, hits := uint64(0), uint64(0)
+	for r, v := range c.Requests {
+		total += v
+		switch result(r) {
+		case resHit, resStale, resRevalidated, resPeer, resNegative, resCatalog:
+			hits += v
+		}
+	}
+	if total > 0 {
+		c.HitRatio = float64(hits) / float64(total)
+	}
+	return c
+}
+
+// paramsOf returns the planned filter of a partition, by its name: what its
+// peers have too, unless they have grown theirs.
+func (n *Node) paramsOf(partition string) peerfilter.Params {
+	for i, p := range n.cfg.Cache.Partitions {
+		if p.Name == partition {
+			return n.plans[i].Params
+		}
+	}
+	return n.plans[0].Params
+}
+
+// expectedRate is the chance that a key that no peer has draws a request: one
+// minus the chance that every live replica calls it absent.
+func (n *Node) expectedRate(part int) float64 {
+	none := 1.0
+	for _, r := range n.gossip.Stats().Replicas {
+		if r.Partition == n.cfg.Cache.Partitions[part].Name && r.State == gossip.ReplicaLive {
+			params := n.plans[part].Params
+			none *= 1 - peerfilter.Rate(params, peerfilter.KeysAt(params, float64(r.BitsSet)/float64(params.Bits())))
+		}
+	}
+	return 1 - none
+}
+
+// observedRate is, of the look-ups that no peer could have answered, the share
+// that was sent anyway.
+func observedRate(b admin.Bloom) float64 {
+	if d := b.PositiveMiss + b.Negative; d > 0 {
+		return float64(b.PositiveMiss) / float64(d)
+	}
+	return 0
+}
+
+// explain tells what a request would meet here.
+func (n *Node) explain(_ context.Context, method, rawURL string, header http.Header) (admin.Explanation, error) {
+	rq, err := n.explained(method, rawURL, header)
+	if err != nil {
+		return admin.Explanation{}, err
+	}
+	t := n.topo.Load()
+	e := admin.Explanation{
+		URL: rawURL, Method: method, Key: rq.key.URL, Hash: fmt.Sprintf("%016x", rq.key.Hash),
+		Partition: n.cfg.Cache.Partitions[rq.part].Name, Site: rq.site.Name, Owner: t.edges.Owner(rq.key.Hash),
+	}
+	step := func(name, result, rule string) {
+		e.Steps = append(e.Steps, admin.Step{Name: name, Result: result, Rule: rule})
+	}
+	step("key", rq.key.URL, "scheme, authority, path and query, normalised (RFC 3986 §6.2.2)")
+	step("partition", e.Partition, "cache.partitions, first match")
+
+	set := n.gossip.Lookup(rq.part, rq.key.Filter)
+	for name := range t.peers {
+		says := "no"
+		switch {
+		case !set.Known(name):
+			says = "unknown"
+		case set.Contains(name):
+			says = "yes"
+		}
+		e.Filters = append(e.Filters, admin.FilterSay{Member: name, Says: says})
+	}
+	slices.SortFunc(e.Filters, func(a, b admin.FilterSay) int { return strings.Compare(a.Member, b.Member) })
+
+	now := time.Now()
+	variants := n.store.Get(rq.part, &rq.key)
+	selected := selectVariant(variants, header)
+	for _, v := range variants {
+		m := metaOf(v)
+		e.Stored = append(e.Stored, admin.Stored{
+			Status: int(m.Status), Variant: v.Variant, StoredAt: m.ResponseTime, AgeSeconds: m.Age(now).Seconds(),
+			TTLSeconds: m.TTL(now).Seconds(), Bytes: v.Body.Len(), Tags: v.Tags, Matches: v == selected,
+		})
+	}
+	absent, negative := n.negative.Get(rq.key.URL, now)
+	if negative {
+		e.Stored = append(e.Stored, admin.Stored{
+			Status: absent.Status, Negative: true, StoredAt: absent.Stored, AgeSeconds: now.Sub(absent.Stored).Seconds(),
+			TTLSeconds: absent.Expires.Sub(now).Seconds(), Bytes: int64(len(absent.Body)), Matches: true,
+		})
+	}
+
+	switch {
+	case !rfc9111.IsSafe(method):
+		step("method", "not answered from the store", "RFC 9111 §4.4")
+		e.Would = "go to the origin, and invalidate what is stored under this URL if it succeeds"
+		return e, nil
+	case rq.site.bypassed(pathOf(rq.target)):
+		step("bypass", "skips the cache", "sites[].bypass")
+		e.Would = "go to the origin, past the cache"
+		return e, nil
+	}
+	step("select", fmt.Sprintf("%d stored, selected: %v", len(variants), selected != nil), "RFC 9111 §4.1")
+	validate := false
+	if selected != nil {
+		m := metaOf(selected)
+		reuse, rule := m.Decide(rq.dirs, now)
+		if m.soft {
+			reuse, rule = rfc9111.Validate, "a soft purge"
+		}
+		step("decide", reuse.String(), rule)
+		switch reuse {
+		case rfc9111.Fresh:
+			e.Would = "be answered from the store of " + n.cfg.Name
+			return e, nil
+		case rfc9111.MaxStale, rfc9111.StaleWhileRevalidate:
+			e.Would = "be answered stale from the store of " + n.cfg.Name
+			return e, nil
+		}
+		validate = true
+	} else if negative && now.Before(absent.Expires) {
+		step("negative", "a remembered absence", "negative.ttl or the response's own lifetime")
+		e.Would = fmt.Sprintf("be answered %d from a remembered absence of %s", absent.Status, n.cfg.Name)
+		return e, nil
+	}
+	next := "the origin"
+	if name, ok := shield.Choose(shield.Mode(rq.site.Shield), n.cfg.Name, rq.key.Hash, t.shields, t.edges, t.usable); ok {
+		next = "the shield " + name
+	}
+	if validate {
+		step("forward", next, "validation (RFC 9111 §4.3)")
+		e.Would = "be validated with " + next
+		return e, nil
+	}
+	asked := slices.DeleteFunc(slices.Clone(e.Filters), func(f admin.FilterSay) bool {
+		return f.Says == "no" || f.Says == "unknown" && f.Member != e.Owner
+	})
+	if len(asked) == 0 {
+		step("filters", "every peer's filter calls it absent: no peer is asked", "filter")
+		e.Would = "go to " + next + " without asking a peer"
+		return e, nil
+	}
+	names := make([]string, len(asked))
+	for i, f := range asked {
+		names[i] = f.Member
+	}
+	step("filters", "may be stored at "+strings.Join(names, ", "), "filter")
+	e.Would = "ask " + strings.Join(names, ", ") + ", and then " + next
+	return e, nil
+}
+
+// explained makes a request out of a URL, for the questions of the admin API.
+func (n *Node) explained(method, rawURL string, header http.Header) (*request, error) {
+	rq := &request{r: &http.Request{Method: method, Header: header, Proto: "HTTP/1.1"}, began: time.Now()}
+	var err error
+	if rq.scheme, rq.host, rq.target, err = canonicalURL(rawURL, header.Get("Host")); err != nil {
+		return nil, err
+	}
+	if !n.locate(rq) {
+		return nil, &admin.Error{Status: http.StatusNotFound, Text: "no site is configured for the host " + rq.host}
+	}
+	if rq.site.policy.HonourRequest {
+		rq.dirs = rfc9111.ParseRequestDirectives(header, rq.site.policy)
+	}
+	return rq, nil
+}
