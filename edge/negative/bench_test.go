@@ -1,6 +1,7 @@
 package negative
 
 import (
+	"bytes"
 	"fmt"
 	"math/rand/v2"
 	"testing"
@@ -68,5 +69,53 @@ func BenchmarkCache_Put(b *testing.B) {
 			key[i] = byte('a' + v%10)
 		}
 		c.Put(string(key), nobody, e, now)
+	}
+}
+
+func BenchmarkCatalog_Contains(b *testing.B) {
+	c := newCatalog(b, CatalogConfig{})
+	var list bytes.Buffer
+	keys := make([]string, 1e6)
+	absent := make([]string, 1e6)
+	for i := range keys {
+		keys[i] = fmt.Sprintf("/item/%08d/index.html", i)
+		absent[i] = fmt.Sprintf("/none/%08d/index.html", i)
+		list.WriteString(keys[i] + "\n")
+	}
+	if err := c.Load(&list, time.Now()); err != nil {
+		b.Fatal(err)
+	}
+	for _, bb := range []struct {
+		name string
+		keys []string
+	}{{"present", keys}, {"absent", absent}} {
+		b.Run(bb.name+"/n=1e6", func(b *testing.B) {
+			b.ReportAllocs()
+			i := 0
+			for b.Loop() {
+				if i++; i == len(bb.keys) {
+					i = 0
+				}
+				c.Contains(bb.keys[i])
+			}
+		})
+	}
+}
+
+func BenchmarkCatalog_Load(b *testing.B) {
+	for _, bb := range []struct{ name, format string }{{"plain", "/item/%08d/index.html\n"}, {"json", "{\"path\":\"/item/%08d/index.html\"}\n"}} {
+		b.Run(bb.name+"/n=1e6", func(b *testing.B) {
+			c := newCatalog(b, CatalogConfig{})
+			var list bytes.Buffer
+			for i := range int(1e6) {
+				fmt.Fprintf(&list, bb.format, i)
+			}
+			for b.Loop() {
+				if err := c.Load(bytes.NewReader(list.Bytes()), time.Now()); err != nil {
+					b.Fatal(err)
+				}
+			}
+			b.ReportMetric(float64(c.Stats(time.Now()).Bytes)/1e6, "B/path")
+		})
 	}
 }

@@ -170,7 +170,7 @@ func NewCatalog(cfg CatalogConfig) (*Catalog, error) {
 		return nil, fmt.Errorf("catalog of site %q: %w", cfg.Site, errors.Join(errs...))
 	}
 	c := &Catalog{cfg: cfg, seed: maphash.MakeSeed(), base: time.Now(), added: make(map[uint64]time.Time)}
-	c.removed.Store(new(map[uint64]time.Time))
+	c.removed.Store(&map[uint64]time.Time{})
 	return c, nil
 }
 
@@ -181,12 +181,17 @@ func (c *Catalog) hash(path string) uint64 { return maphash.String(c.seed, path)
 
 // Load reads a catalog (one path to a line or JSON lines, in gzip or plain)
 // and puts it in place of the old one; on an error the old one stays.
-func (c *Catalog) Load(r io.Reader, now time.Time) error { return c.load(r, false, now) }
+func (c *Catalog) Load(r io.Reader, now time.Time) error {
+	err := c.load(r, false, now)
+	if err != nil {
+		c.failures.Add(1)
+	}
+	return err
+}
 
 func (c *Catalog) load(r io.Reader, whole bool, began time.Time) error {
 	set, err := c.read(r, whole)
 	if err != nil {
-		c.failures.Add(1)
 		return err
 	}
 	c.mu.Lock()
