@@ -54,11 +54,20 @@ func (n *Node) admit(rq *request) bool {
 	if rq.host, ok = rfc9111.CanonicalHost(r.Host, rq.scheme); !ok {
 		return n.reject(rq, rejectHost, http.StatusBadRequest, "the Host is not valid")
 	}
+	rq.host = n.withoutOwnPort(rq.host)
 	if shield.CheckLoop(r.Header, n.cfg.Name) {
 		return n.reject(rq, rejectLoop, http.StatusLoopDetected, "this request has passed here before (CDN-Loop): an origin points back at this node")
 	}
 	rq.target = rfc9111.NormaliseTarget(path, query)
 	return true
+}
+
+// withoutOwnPort drops the port of a canonical host when it is the one that
+// clients reach this node at: where a node happens to listen is no part of
+// what a resource is called, and members on one machine listen on different
+// ports.
+func (n *Node) withoutOwnPort(host string) string {
+	return strings.TrimSuffix(host, n.ownPort)
 }
 
 // splitTarget returns path and query as the client sent them, from the origin
@@ -123,7 +132,7 @@ func (n *Node) forwardHeader(rq *request, whole bool) http.Header {
 	}
 	if rq.hop == shield.HopNone {
 		shield.StripOverrides(h)
-		shield.SetForwarded(h, remoteAddr(rq.r), rq.host, rq.scheme)
+		shield.SetForwarded(h, remoteAddr(rq.r), rq.r.Host, rq.scheme)
 	}
 	shield.AppendVia(h, rq.r.Proto, n.cfg.Name)
 	shield.AppendCDNLoop(h, n.cfg.Name)

@@ -51,6 +51,7 @@ type Node struct {
 	peerClient  *shield.Transport
 
 	listeners [3]net.Listener // client, peer, admin
+	ownPort   string          // ":8080", of the client listener
 	servers   [3]*http.Server
 
 	ctx        context.Context // ends when everything must
@@ -218,6 +219,7 @@ func (n *Node) listen() error {
 		}
 		n.listeners[i] = ln
 	}
+	n.ownPort = fmt.Sprintf(":%d", n.listeners[lnClient].Addr().(*net.TCPAddr).Port)
 	return nil
 }
 

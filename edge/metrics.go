@@ -154,13 +154,22 @@ func newMetrics(cfg *Config) *metrics {
 	return m
 }
 
-// addSite makes a site's counters, at 0.
+// addSite makes a site's counters, at 0, and resolves them. Only before the
+// node serves.
 func (m *metrics) addSite(name string) {
+	m.declareSite(name)
 	byResult := map[result]prometheus.Counter{}
 	for _, r := range results {
 		byResult[r] = m.requests.WithLabelValues(name, string(r))
 	}
 	m.bySite[name] = byResult
+}
+
+// declareSite makes a site's counters, at 0.
+func (m *metrics) declareSite(name string) {
+	for _, r := range results {
+		m.requests.WithLabelValues(name, string(r))
+	}
 	m.collapsed.WithLabelValues(name)
 	for _, r := range originResults {
 		m.origin.WithLabelValues(name, r)

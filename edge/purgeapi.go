@@ -136,7 +136,7 @@ func purgeID() string {
 
 // purgeRequested is POST /v1/purge.
 func (n *Node) purgeRequested(ctx context.Context, req admin.PurgeRequest) (admin.PurgeResult, error) {
-	keys, err := canonicalKeys(req.URLs)
+	keys, err := n.canonicalKeys(req.URLs)
 	if err != nil {
 		return admin.PurgeResult{}, err
 	}
@@ -146,7 +146,7 @@ func (n *Node) purgeRequested(ctx context.Context, req admin.PurgeRequest) (admi
 		if !ok {
 			return admin.PurgeResult{}, &admin.Error{Status: http.StatusBadRequest, Text: "not a valid host: " + h}
 		}
-		g.Hosts = append(g.Hosts, host)
+		g.Hosts = append(g.Hosts, n.withoutOwnPort(host))
 	}
 	kind := "url"
 	switch {
@@ -164,7 +164,7 @@ func (n *Node) purgeRequested(ctx context.Context, req admin.PurgeRequest) (admi
 
 // created is POST /v1/created.
 func (n *Node) created(ctx context.Context, urls []string) (admin.PurgeResult, error) {
-	keys, err := canonicalKeys(urls)
+	keys, err := n.canonicalKeys(urls)
 	if err != nil {
 		return admin.PurgeResult{}, err
 	}
@@ -223,10 +223,10 @@ func (n *Node) servePurge(rq *request) {
 }
 
 // canonicalKeys makes cache keys of URLs as an operator writes them.
-func canonicalKeys(urls []string) ([]string, error) {
+func (n *Node) canonicalKeys(urls []string) ([]string, error) {
 	keys := make([]string, 0, len(urls))
 	for _, raw := range urls {
-		scheme, host, target, err := canonicalURL(raw, "")
+		scheme, host, target, err := n.canonicalURL(raw, "")
 		if err != nil {
 			return nil, err
 		}
@@ -237,7 +237,7 @@ func canonicalKeys(urls []string) ([]string, error) {
 
 // canonicalURL takes a URL apart and brings its parts into the form that keys
 // have. A host given extra stands in for the URL's own.
-func canonicalURL(raw, instead string) (scheme, host, target string, err error) {
+func (n *Node) canonicalURL(raw, instead string) (scheme, host, target string, err error) {
 	u, err := url.Parse(raw)
 	if err != nil || u.Host == "" || u.Scheme != "http" && u.Scheme != "https" {
 		return "", "", "", &admin.Error{Status: http.StatusBadRequest, Text: "not an absolute http or https URL: " + raw}
@@ -256,5 +256,5 @@ func canonicalURL(raw, instead string) (scheme, host, target string, err error) 
 	if u.ForceQuery {
 		query = "?"
 	}
-	return u.Scheme, host, rfc9111.NormaliseTarget(path, query), nil
+	return u.Scheme, n.withoutOwnPort(host), rfc9111.NormaliseTarget(path, query), nil
 }

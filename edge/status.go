@@ -300,7 +300,7 @@ func (n *Node) explain(_ context.Context, method, rawURL string, header http.Hea
 func (n *Node) explained(method, rawURL string, header http.Header) (*request, error) {
 	rq := &request{r: &http.Request{Method: method, Header: header, Proto: "HTTP/1.1"}, began: time.Now()}
 	var err error
-	if rq.scheme, rq.host, rq.target, err = canonicalURL(rawURL, header.Get("Host")); err != nil {
+	if rq.scheme, rq.host, rq.target, err = n.canonicalURL(rawURL, header.Get("Host")); err != nil {
 		return nil, err
 	}
 	if !n.locate(rq) {

@@ -1,0 +1,71 @@
+package edge
+
+import (
+	"context"
+	"fmt"
+	"reflect"
+	"strings"
+	"time"
+)
+
+// retireAfter is how long the connections of an origin that is no longer
+// configured may finish what they carry.
+const retireAfter = 5 * time.Minute
+
+// Reload takes over what can change while the node runs: the sites. Anything
+// else that differs is refused as a whole, with the keys that need a restart,
+// and nothing changes. Requests in flight keep the site that they began with.
+func (n *Node) Reload(cfg Config) (err error) {
+	defer func() {
+		if err != nil {
+			n.metrics.reloadOK.Set(0)
+		} else {
+			n.metrics.reloadOK.Set(1)
+		}
+	}()
+	cfg = cfg.WithDefaults()
+	if ps := cfg.Problems(); len(ps) > 0 {
+		return &ConfigError{ps}
+	}
+	if fixed := n.cfg.fixedDifferences(cfg); len(fixed) > 0 {
+		return fmt.Errorf("a restart is needed to change %s; the running configuration stays", strings.Join(fixed, ", "))
+	}
+	next, err := n.buildSites(cfg.Sites)
+	if err != nil {
+		return err
+	}
+	for _, s := range next.all {
+		n.metrics.declareSite(s.Name)
+	}
+	old := n.sites.Swap(next)
+	n.loop(func(ctx context.Context) {
+		select {
+		case <-ctx.Done():
+		case <-time.After(retireAfter):
+		}
+		for _, s := range old.all {
+			s.pool.Close()
+		}
+	})
+	n.log.Info("configuration reloaded", "sites", len(next.all))
+	return nil
+}
+
+// fixedDifferences names the keys of the file that differ in o and can't
+// change while the node runs.
+func (c Config) fixedDifferences(o Config) []string {
+	var keys []string
+	for _, d := range []struct {
+		key  string
+		a, b any
+	}{
+		{"name", c.Name, o.Name}, {"listen", c.Listen, o.Listen}, {"admin", c.Admin, o.Admin},
+		{"cluster", c.Cluster, o.Cluster}, {"cache", c.Cache, o.Cache}, {"negative", c.Negative, o.Negative},
+		{"filter", c.Filter, o.Filter}, {"drain", c.Drain, o.Drain},
+	} {
+		if !reflect.DeepEqual(d.a, d.b) {
+			keys = append(keys, d.key)
+		}
+	}
+	return keys
+}
