@@ -175,25 +175,42 @@ func (n *Node) buildStore() error {
 	return nil
 }
 
-// buildSites makes the sites and their origins' pools.
+// buildSites makes the sites, their origins' pools and their catalogs.
 func (n *Node) buildSites(cfgs []Site) (*siteTable, error) {
 	var sites []*site
+	retire := func() {
+		for _, s := range sites {
+			s.retire()
+		}
+	}
 	for i, c := range cfgs {
+		log := n.log.With("site", c.Name)
 		pool, err := shield.NewPool(shield.PoolConfig{
-			URLs: c.Origin.URLs, Host: c.Origin.Host, Logger: n.log.With("site", c.Name),
+			URLs: c.Origin.URLs, Host: c.Origin.Host, Logger: log,
 			Connect: c.Origin.Timeout.Connect, FirstByte: c.Origin.Timeout.FirstByte, Idle: c.Origin.Timeout.Idle,
 		})
 		if err != nil {
-			for _, s := range sites {
-				s.pool.Close()
-			}
+			retire()
 			return nil, Problem{fmt.Sprintf("sites[%d].origin", i), err.Error()}
 		}
-		ttl := max(n.cfg.Negative.TTL, 0)
-		sites = append(sites, &site{Site: c, pool: pool, policy: rfc9111.Policy{
+		ctx, cancel := context.WithCancel(n.ctx)
+		s := &site{Site: c, pool: pool, retired: cancel, policy: rfc9111.Policy{
 			StoreSetCookie: c.SetCookie == "store", HonourRequest: c.RequestDirectives == "honour",
-			StaleGrace: c.StaleGrace, NegativeTTL: ttl,
-		}})
+			StaleGrace: c.StaleGrace, NegativeTTL: max(n.cfg.Negative.TTL, 0),
+		}}
+		sites = append(sites, s)
+		if c.Catalog.Mode == string(negative.ModeOff) {
+			continue
+		}
+		s.catalog, err = negative.NewCatalog(negative.CatalogConfig{
+			Site: c.Name, File: c.Catalog.File, URL: c.Catalog.URL, Mode: negative.Mode(c.Catalog.Mode), Refresh: c.Catalog.Refresh,
+			Normalize: func(p string) string { return rfc9111.NormaliseTarget(p, "") }, Logger: log,
+		})
+		if err != nil {
+			retire()
+			return nil, Problem{fmt.Sprintf("sites[%d].catalog", i), err.Error()}
+		}
+		n.loop(func(context.Context) { s.catalog.Run(ctx) })
 	}
 	return newSiteTable(sites), nil
 }
@@ -372,7 +389,7 @@ func (n *Node) Close() error {
 		}
 		if t := n.sites.Load(); t != nil {
 			for _, s := range t.all {
-				s.pool.Close()
+				s.retire()
 			}
 		}
 		if n.peerClient != nil {

@@ -37,6 +37,7 @@ type forward struct {
 	asked    time.Time         // when it began
 	client   netip.Addr        // for the creation limits of negative entries
 	info     func(informational)
+	observe  func(exists bool) // told what the origin says of the key; nil: nobody asks
 }
 
 // upstream is an answer on its way: the head is here, the body follows.

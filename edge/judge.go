@@ -48,6 +48,14 @@ func (n *Node) judge(ctx context.Context, fw *forward, up *upstream, err error) 
 		}
 	}
 	resp := up.resp
+	if fw.observe != nil && up.detail != "peer" {
+		switch {
+		case resp.StatusCode < 400:
+			fw.observe(true)
+		case rfc9111.IsAbsence(resp.StatusCode):
+			fw.observe(false)
+		}
+	}
 	if rfc9111.IsOriginFailure(resp.StatusCode) && fw.staleUsable(time.Now()) {
 		up.close()
 		return outcome{stored: fw.stale, stale: true, shared: true, fwdStatus: resp.StatusCode, detail: up.detail}, nil

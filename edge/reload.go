@@ -38,13 +38,16 @@ func (n *Node) Reload(cfg Config) (err error) {
 		n.metrics.declareSite(s.Name)
 	}
 	old := n.sites.Swap(next)
+	for _, s := range old.all {
+		s.retired()
+	}
 	n.loop(func(ctx context.Context) {
 		select {
 		case <-ctx.Done():
 		case <-time.After(retireAfter):
 		}
 		for _, s := range old.all {
-			s.pool.Close()
+			s.retire()
 		}
 	})
 	n.log.Info("configuration reloaded", "sites", len(next.all))

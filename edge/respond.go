@@ -360,6 +360,11 @@ func (n *Node) fail(rq *request, status int, why, text string) {
 }
 
 func (n *Node) failWith(rq *request, status int, cs rfc9111.CacheStatus, text string) {
+	n.answer(rq, status, cs, text, resError)
+}
+
+// answer sends a short plain text of this node's own.
+func (n *Node) answer(rq *request, status int, cs rfc9111.CacheStatus, text string, res result) {
 	h := rq.w.Header()
 	clear(h)
 	h["Content-Type"] = []string{"text/plain; charset=utf-8"}
@@ -372,7 +377,7 @@ func (n *Node) failWith(rq *request, status int, cs rfc9111.CacheStatus, text st
 	if rq.r.Method != http.MethodHead {
 		n.write(rq, []byte(text))
 	}
-	n.count(rq, resError)
+	n.count(rq, res)
 }
 
 // failUpstream answers for an origin that did not.

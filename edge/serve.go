@@ -31,6 +31,7 @@ type request struct {
 	key    store.Key
 	dirs   rfc9111.RequestDirectives
 
+	report  bool // the catalog wants to know what the origin says
 	counted bool
 }
 
@@ -193,26 +194,32 @@ func selectVariant(variants []*store.Response, req http.Header) *store.Response 
 // serveAbsence answers from a remembered absence, or from the site's catalog
 // of what exists; it reports whether it did.
 func (n *Node) serveAbsence(rq *request) bool {
-	if rq.hop == shield.HopPeer {
-		return false
-	}
 	now := time.Now()
 	if e, ok := n.negative.Get(rq.key.URL, now); ok && now.Before(e.Expires) {
 		h := rq.w.Header()
 		applyHead(h, e.Head)
 		age := e.InitialAge + now.Sub(e.Stored)
 		h["Date"] = []string{e.Stored.UTC().Format(http.TimeFormat)}
-		h["Age"] = []string{strconv.FormatInt(rfc9111.Seconds(age), 10)}
-		h["Content-Length"] = []string{strconv.Itoa(len(e.Body))}
+		h["Age"] = []string{itoa(rfc9111.Seconds(age))}
+		h["Content-Length"] = []string{itoa(int64(len(e.Body)))}
 		n.finishHead(rq, rfc9111.CacheStatus{Hit: true, HasTTL: true, TTL: e.Expires.Sub(now), Detail: "negative"}, "")
-		rq.w.WriteHeader(e.Status)
+		n.writeHead(rq, e.Status)
 		if rq.r.Method != http.MethodHead {
-			rq.w.Write(e.Body)
+			n.write(rq, e.Body)
 		}
 		n.count(rq, resNegative)
 		return true
 	}
-	return false
+	if rq.site.catalog == nil {
+		return false
+	}
+	v := rq.site.catalog.Check(pathOf(rq.target), now)
+	rq.report = v.Report
+	if !v.Refuse {
+		return false
+	}
+	n.answer(rq, http.StatusNotFound, rfc9111.CacheStatus{Hit: true, Detail: "catalog"}, "this site has nothing here", resCatalog)
+	return true
 }
 
 // flightKey names the forward that the request may share: its key, and the
@@ -325,6 +332,9 @@ func (n *Node) newForward(rq *request, why string, variants []*store.Response, s
 		fromMember: rq.hop != shield.HopNone,
 		variants:   variants, stale: selected,
 		gen: n.purges.generation(), asked: rq.began, client: remoteAddr(rq.r),
+	}
+	if rq.report {
+		fw.observe = func(exists bool) { rq.site.catalog.Observed(pathOf(rq.target), exists, time.Now()) }
 	}
 	if len(variants) > 0 {
 		cond := http.Header{}

@@ -1,8 +1,10 @@
 package edge
 
 import (
+	"context"
 	"strings"
 
+	"edged/edge/negative"
 	"edged/edge/rfc9111"
 	"edged/shield"
 )
@@ -11,8 +13,16 @@ import (
 // for what its pool learns.
 type site struct {
 	Site
-	pool   *shield.Pool
-	policy rfc9111.Policy
+	pool    *shield.Pool
+	policy  rfc9111.Policy
+	catalog *negative.Catalog // nil: none
+	retired context.CancelFunc
+}
+
+// retire ends what the site runs and closes its connections.
+func (s *site) retire() {
+	s.retired()
+	s.pool.Close()
 }
 
 // bypassed reports whether the site's rules send this path past the cache.

@@ -28,13 +28,14 @@ func (n *Node) adminNode() admin.Node {
 			}
 			return nil
 		},
-		Metrics: n.metrics.handler(),
-		Cluster: n.clusterStatus,
-		Explain: n.explain,
-		Purge:   n.purgeRequested,
-		Created: n.created,
-		Warm:    n.warm,
-		Drain:   n.drain,
+		Metrics:       n.metrics.handler(),
+		Cluster:       n.clusterStatus,
+		Explain:       n.explain,
+		Purge:         n.purgeRequested,
+		Created:       n.created,
+		Warm:          n.warm,
+		CatalogUpdate: n.catalogUpdate,
+		Drain:         n.drain,
 	}
 }
 
@@ -48,6 +49,27 @@ func (n *Node) drain(context.Context) error {
 		}
 	}()
 	return nil
+}
+
+// catalogUpdate changes what a site's catalog says exists, on this node.
+func (n *Node) catalogUpdate(_ context.Context, name string, add, remove []string) (admin.CatalogResult, error) {
+	for _, s := range n.sites.Load().all {
+		if s.Name != name {
+			continue
+		}
+		if s.catalog == nil {
+			return admin.CatalogResult{}, &admin.Error{Status: http.StatusConflict, Text: "site " + name + " has no catalog: set its catalog.mode"}
+		}
+		now := time.Now()
+		if err := s.catalog.Add(add, now); err != nil {
+			return admin.CatalogResult{}, &admin.Error{Status: http.StatusBadRequest, Text: err.Error()}
+		}
+		if err := s.catalog.Remove(remove, now); err != nil {
+			return admin.CatalogResult{}, &admin.Error{Status: http.StatusBadRequest, Text: err.Error()}
+		}
+		return admin.CatalogResult{Added: len(add), Removed: len(remove)}, nil
+	}
+	return admin.CatalogResult{}, &admin.Error{Status: http.StatusNotFound, Text: "there is no site " + name}
 }
 
 // counts reads a counter vector into a map by the value of one label, summed
@@ -141,6 +163,16 @@ func (n *Node) clusterStatus() admin.Cluster {
 	c.Negative = admin.Negative{Entries: ns.Entries, Bytes: ns.Bytes, LimitBytes: ns.LimitBytes, Hits: ns.Hits, Refused: map[string]uint64{}}
 	for r, v := range ns.Refused {
 		c.Negative.Refused[string(r)] = v
+	}
+	for _, s := range n.sites.Load().all {
+		if s.catalog == nil {
+			continue
+		}
+		cs := s.catalog.Stats(time.Now())
+		c.Catalogs = append(c.Catalogs, admin.Catalog{
+			Site: s.Name, Mode: string(cs.Mode), Effective: string(cs.Effective), Reason: cs.Reason, Paths: int64(cs.Paths),
+			AgeSeconds: cs.Age.Seconds(), WouldRefuse: cs.WouldRefuse, Wrong: cs.Wrong,
+		})
 	}
 	total, hits := uint64(0), uint64(0)
 	for r, v := range c.Requests {
