@@ -62,12 +62,12 @@ func (r *runner) run(ctx context.Context) (Report, error) {
 		}
 	}
 	rep.Interrupted = ctx.Err() != nil
-	if err != nil && !rep.Interrupted {
+	if err != nil && (!rep.Interrupted || rep.Requests == 0) {
 		return rep, err
 	}
 	rep.judge()
 	rep.summarise(r.out)
-	if r.opts.ReportDir != "" && rep.Requests > 0 {
+	if r.opts.ReportDir != "" {
 		if err := rep.write(r.opts.ReportDir); err != nil {
 			return rep, err
 		}

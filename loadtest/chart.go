@@ -1,0 +1,188 @@
+package loadtest
+
+import (
+	"fmt"
+	"html"
+	"html/template"
+	"math"
+	"strings"
+)
+
+// chart is a line chart, drawn as an SVG of fixed proportions that scales with
+// the page. Values that are NaN or infinite are left out.
+type chart struct {
+	title  string
+	unit   string // of the values, written after the title
+	xTicks []tick
+	lines  []line
+	logY   bool    // a logarithmic axis; values at or below 0 are left out
+	maxY   float64 // end of the axis; 0: by the values
+	marks  []mark
+}
+
+type line struct {
+	name   string
+	points []point
+}
+
+type point struct{ x, y float64 }
+
+// tick is a label on the x axis.
+type tick struct {
+	x    float64
+	text string
+}
+
+// mark is a vertical line: something happened.
+type mark struct {
+	x    float64
+	text string
+}
+
+const (
+	chartWidth, chartHeight         = 640, 260
+	chartLeft, chartRight           = 52, 12
+	chartTop, chartBottom           = 12, 28
+	chartInnerW                     = chartWidth - chartLeft - chartRight
+	chartInnerH                     = chartHeight - chartTop - chartBottom
+	maxChartPoints                  = 600 // more cannot be told apart, and would swell the page
+	chartColours                    = 7   // classes c0 to c6 of the style sheet
+	smallestLogValue        float64 = 1e-3
+)
+
+// svg draws the chart.
+func (c chart) svg() template.HTML {
+	lines := make([]line, len(c.lines))
+	minX, maxX, minY, maxY := math.Inf(1), math.Inf(-1), math.Inf(1), c.maxY
+	for i, l := range c.lines {
+		lines[i].name = l.name
+		for _, p := range thin(l.points) {
+			if math.IsNaN(p.y) || math.IsInf(p.y, 0) || c.logY && p.y <= 0 {
+				continue
+			}
+			lines[i].points = append(lines[i].points, p)
+			minX, maxX = min(minX, p.x), max(maxX, p.x)
+			minY, maxY = min(minY, p.y), max(maxY, p.y)
+		}
+	}
+	var b strings.Builder
+	fmt.Fprintf(&b, `<figure><figcaption>%s <small>%s</small></figcaption>`, html.EscapeString(c.title), html.EscapeString(c.unit))
+	if minX > maxX {
+		b.WriteString(`<p>There is nothing to draw.</p></figure>`)
+		return template.HTML(b.String())
+	}
+	if minX == maxX {
+		maxX = minX + 1
+	}
+	grid := linearGrid(maxY)
+	lo, hi := 0.0, grid[len(grid)-1]
+	if c.logY {
+		grid = logGrid(max(minY, smallestLogValue), maxY)
+		lo, hi = math.Log10(grid[0]), math.Log10(grid[len(grid)-1])
+	}
+	xAt := func(x float64) float64 { return chartLeft + (x-minX)/(maxX-minX)*chartInnerW }
+	yAt := func(y float64) float64 {
+		if c.logY {
+			y = math.Log10(max(y, smallestLogValue))
+		}
+		return chartTop + (1-(y-lo)/(hi-lo))*chartInnerH
+	}
+
+	fmt.Fprintf(&b, `<svg viewBox="0 0 %d %d" role="img" aria-label="%s">`, chartWidth, chartHeight, html.EscapeString(c.title))
+	for _, y := range grid {
+		fmt.Fprintf(&b, `<line class="grid" x1="%d" x2="%d" y1="%.1f" y2="%.1f"/><text x="%d" y="%.1f" text-anchor="end">%s</text>`,
+			chartLeft, chartWidth-chartRight, yAt(y), yAt(y), chartLeft-6, yAt(y)+4, axisNumber(y))
+	}
+	for _, t := range c.xTicks {
+		if t.x >= minX && t.x <= maxX {
+			fmt.Fprintf(&b, `<text x="%.1f" y="%d" text-anchor="middle">%s</text>`, xAt(t.x), chartHeight-8, html.EscapeString(t.text))
+		}
+	}
+	for _, m := range c.marks {
+		if m.x >= minX && m.x <= maxX {
+			fmt.Fprintf(&b, `<line class="mark" x1="%.1f" x2="%.1f" y1="%d" y2="%d"><title>%s</title></line>`, xAt(m.x), xAt(m.x), chartTop, chartHeight-chartBottom, html.EscapeString(m.text))
+		}
+	}
+	for i, l := range lines {
+		if len(l.points) == 0 {
+			continue
+		}
+		fmt.Fprintf(&b, `<polyline class="c%d" points="`, i%chartColours)
+		for _, p := range l.points {
+			fmt.Fprintf(&b, "%.1f,%.1f ", xAt(p.x), yAt(p.y))
+		}
+		b.WriteString(`"/>`)
+	}
+	b.WriteString(`</svg><p class="legend">`)
+	for i, l := range lines {
+		if len(l.points) > 0 {
+			fmt.Fprintf(&b, `<span class="c%d">%s</span> `, i%chartColours, html.EscapeString(l.name))
+		}
+	}
+	b.WriteString(`</p></figure>`)
+	return template.HTML(b.String())
+}
+
+// thin leaves at most maxChartPoints, the highest of each group, so that no
+// peak disappears.
+func thin(ps []point) []point {
+	if len(ps) <= maxChartPoints {
+		return ps
+	}
+	out := make([]point, 0, maxChartPoints)
+	for i := range maxChartPoints {
+		group := ps[i*len(ps)/maxChartPoints : (i+1)*len(ps)/maxChartPoints]
+		top := group[0]
+		for _, p := range group {
+			if p.y > top.y {
+				top = p
+			}
+		}
+		out = append(out, top)
+	}
+	return out
+}
+
+// linearGrid returns some round values from 0 to at least top.
+func linearGrid(top float64) []float64 {
+	if !(top > 0) {
+		return []float64{0, 1}
+	}
+	step := math.Pow(10, math.Floor(math.Log10(top/4)))
+	for _, f := range []float64{1, 2, 2.5, 5, 10} {
+		if step*f*5 >= top {
+			step *= f
+			break
+		}
+	}
+	var g []float64
+	for i := 0; ; i++ {
+		g = append(g, float64(i)*step)
+		if g[i] >= top*(1-1e-9) {
+			return g
+		}
+	}
+}
+
+// logGrid returns the powers of ten around the range.
+func logGrid(low, high float64) []float64 {
+	from, to := math.Floor(math.Log10(low)), math.Ceil(math.Log10(high))
+	if to <= from {
+		to = from + 1
+	}
+	var g []float64
+	for e := from; e <= to; e++ {
+		g = append(g, math.Pow(10, e))
+	}
+	return g
+}
+
+func axisNumber(v float64) string {
+	switch {
+	case v >= 1e6:
+		return fmt.Sprintf("%gM", v/1e6)
+	case v >= 1e4:
+		return fmt.Sprintf("%gk", v/1e3)
+	}
+	return fmt.Sprintf("%.4g", v)
+}
