@@ -1,0 +1,370 @@
+package edge
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"net"
+	"net/http"
+	"runtime"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+)
+
+// waiting returns how many clients wait for the forward of a key.
+func (n *Node) waiting(key string) int {
+	n.flights.mu.Lock()
+	defer n.flights.mu.Unlock()
+	if f := n.flights.tab[key]; f != nil {
+		return f.waiters
+	}
+	return 0
+}
+
+func TestCollapse_oneForwardForAll(t *testing.T) {
+	gate := make(chan struct{})
+	o := newOrigin(t, func(w http.ResponseWriter, r *http.Request) {
+		<-gate
+		w.Header().Set("Cache-Control", "max-age=60")
+		io.WriteString(w, "shared")
+	})
+	n := startNode(t, testConfig("edge-a", o.URL))
+	const clients = 50
+	var wg sync.WaitGroup
+	answers := make([]answer, clients)
+	for i := range clients {
+		wg.Go(func() { answers[i] = n.get(t, "/one") })
+	}
+	eventually(t, "all wait", func() bool { return n.waiting("http://www.example.com/one") == clients })
+	close(gate)
+	wg.Wait()
+	collapsed := 0
+	for _, a := range answers {
+		a.want(t, 200, "shared", "fwd=uri-miss; fwd-status=200; stored")
+		if strings.Contains(a.cacheStatus(), "collapsed") {
+			collapsed++
+		}
+	}
+	if collapsed != clients-1 || o.requests.Load() != 1 {
+		t.Errorf("%d collapsed, %d reached the origin; want %d and 1", collapsed, o.requests.Load(), clients-1)
+	}
+}
+
+// The first client leaves; the second one still gets everything.
+func TestCollapse_survivesTheFirstClient(t *testing.T) {
+	half, gate := make(chan struct{}), make(chan struct{})
+	o := newOrigin(t, func(w http.ResponseWriter, r *http.Request) {
+		w.Header().Set("Cache-Control", "max-age=60")
+		io.WriteString(w, "first ")
+		w.(http.Flusher).Flush()
+		close(half)
+		<-gate
+		io.WriteString(w, "second")
+	})
+	n := startNode(t, testConfig("edge-a", o.URL))
+	ctx, leave := context.WithCancel(context.Background())
+	first := make(chan struct{})
+	go func() {
+		defer close(first)
+		r, _ := http.NewRequestWithContext(ctx, "GET", "http://"+n.Addrs().Client+"/x", nil)
+		r.Host = "www.example.com"
+		if resp, err := testClient.Do(r); err == nil {
+			io.Copy(io.Discard, resp.Body)
+			resp.Body.Close()
+		}
+	}()
+	<-half
+	second := make(chan answer)
+	go func() { second <- n.get(t, "/x") }()
+	eventually(t, "two wait", func() bool { return n.waiting("http://www.example.com/x") == 2 })
+	leave()
+	<-first
+	eventually(t, "one has left", func() bool { return n.waiting("http://www.example.com/x") == 1 })
+	close(gate)
+	(<-second).want(t, 200, "first second", "collapsed")
+	n.get(t, "/x").want(t, 200, "first second", "hit")
+	if got := o.requests.Load(); got != 1 {
+		t.Errorf("%d requests reached the origin, want 1", got)
+	}
+}
+
+// Nobody waits any more, and much is still to come: the forward ends.
+func TestCollapse_endsWhenAllHaveLeft(t *testing.T) {
+	gone := make(chan struct{})
+	o := newOrigin(t, func(w http.ResponseWriter, r *http.Request) {
+		w.Header().Set("Cache-Control", "max-age=60")
+		io.WriteString(w, "first")
+		w.(http.Flusher).Flush()
+		<-r.Context().Done()
+		close(gone)
+	})
+	n := startNode(t, testConfig("edge-a", o.URL))
+	ctx, leave := context.WithCancel(context.Background())
+	r, _ := http.NewRequestWithContext(ctx, "GET", "http://"+n.Addrs().Client+"/x", nil)
+	resp, err := testClient.Do(r)
+	if err != nil {
+		t.Fatal(err)
+	}
+	resp.Body.Read(make([]byte, 5))
+	leave()
+	resp.Body.Close()
+	select {
+	case <-gone:
+	case <-time.After(deadline):
+		t.Fatal("the origin still answers, for nobody")
+	}
+}
+
+// An answer that may not be shared frees all waiters at once: they don't
+// queue behind each other.
+func TestCollapse_uncacheableFreesAll(t *testing.T) {
+	const clients = 20
+	gate, all := make(chan struct{}), make(chan struct{})
+	var mu sync.Mutex
+	inside := 0
+	o := newOrigin(t, func(w http.ResponseWriter, r *http.Request) {
+		mu.Lock()
+		inside++
+		if inside == clients {
+			close(all)
+		}
+		first := inside == 1
+		mu.Unlock()
+		if first {
+			<-gate
+		} else {
+			<-all // only when every other one is here too
+		}
+		w.Header().Set("Cache-Control", "private")
+		fmt.Fprint(w, r.Header.Get("X-Client"))
+	})
+	n := startNode(t, testConfig("edge-a", o.URL))
+	var wg sync.WaitGroup
+	for i := range clients {
+		wg.Go(func() {
+			who := fmt.Sprint("client ", i)
+			n.get(t, "/p", "X-Client: "+who).want(t, 200, who, "fwd=uri-miss; fwd-status=200; detail=origin")
+		})
+	}
+	eventually(t, "all wait", func() bool { return n.waiting("http://www.example.com/p") == clients })
+	close(gate)
+	wg.Wait()
+}
+
+// The origin's first byte reaches every client before its second one is sent.
+func TestStream_firstByteFirst(t *testing.T) {
+	for _, cacheable := range []string{"max-age=60", "no-store"} {
+		t.Run(cacheable, func(t *testing.T) {
+			seen := make(chan struct{})
+			o := newOrigin(t, func(w http.ResponseWriter, r *http.Request) {
+				w.Header().Set("Cache-Control", cacheable)
+				io.WriteString(w, "a")
+				w.(http.Flusher).Flush()
+				<-seen
+				io.WriteString(w, "b")
+			})
+			n := startNode(t, testConfig("edge-a", o.URL))
+			resp, err := testClient.Get("http://" + n.Addrs().Client + "/")
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer resp.Body.Close()
+			p := make([]byte, 1)
+			if _, err := io.ReadFull(resp.Body, p); err != nil || p[0] != 'a' {
+				t.Fatalf("got %q, %v", p, err)
+			}
+			close(seen)
+			if rest, err := io.ReadAll(resp.Body); err != nil || string(rest) != "b" {
+				t.Fatalf("then got %q, %v", rest, err)
+			}
+		})
+	}
+}
+
+// A body larger than what may be stored passes in bounded memory.
+func TestStream_largeBodyInBoundedMemory(t *testing.T) {
+	const size = 256 << 20
+	block := bytes.Repeat([]byte("edged..."), 8<<10)
+	o := newOrigin(t, func(w http.ResponseWriter, r *http.Request) {
+		w.Header().Set("Cache-Control", "max-age=60")
+		for sent := 0; sent < size; sent += len(block) {
+			if _, err := w.Write(block); err != nil {
+				return
+			}
+		}
+	})
+	cfg := testConfig("edge-a", o.URL)
+	cfg.Cache.MaxObject = 1 << 20
+	n := startNode(t, cfg)
+	resp, err := testClient.Get("http://" + n.Addrs().Client + "/")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer resp.Body.Close()
+	var peak uint64
+	got, buf := 0, make([]byte, 1<<20)
+	for {
+		k, err := io.ReadFull(resp.Body, buf)
+		got += k
+		if got%(32<<20) == 0 {
+			runtime.GC()
+			var m runtime.MemStats
+			runtime.ReadMemStats(&m)
+			peak = max(peak, m.HeapAlloc)
+		}
+		if err == io.EOF || err == io.ErrUnexpectedEOF {
+			break
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	if got != size {
+		t.Errorf("got %d bytes, want %d", got, size)
+	}
+	if peak > 128<<20 {
+		t.Errorf("the heap held %d MiB", peak>>20)
+	}
+}
+
+// Every client that gets a complete reply gets the origin's bytes, whatever
+// the sizes, chunkings, early leavers and breaks.
+func TestStream_bytesAreTheOrigins(t *testing.T) {
+	body := func(path string) []byte {
+		var seed uint64
+		fmt.Sscanf(path, "/%d", &seed)
+		rng := rand.New(rand.NewPCG(seed, 7))
+		return randomBytes(rng, rng.IntN(1<<uint(3+rng.IntN(16))))
+	}
+	o := newOrigin(t, func(w http.ResponseWriter, r *http.Request) {
+		var seed uint64
+		fmt.Sscanf(r.URL.Path, "/%d", &seed)
+		rng := rand.New(rand.NewPCG(seed, 8))
+		p := body(r.URL.Path)
+		if rng.IntN(2) == 0 {
+			w.Header().Set("Content-Length", fmt.Sprint(len(p)))
+		}
+		if rng.IntN(4) != 0 {
+			w.Header().Set("Cache-Control", "max-age=60")
+		}
+		broken := rng.IntN(8) == 0
+		for len(p) > 0 {
+			k := min(len(p), 1+rng.IntN(20000))
+			w.Write(p[:k])
+			p = p[k:]
+			if rng.IntN(3) == 0 {
+				w.(http.Flusher).Flush()
+			}
+			if broken && rng.IntN(4) == 0 {
+				panic(http.ErrAbortHandler)
+			}
+		}
+	})
+	cfg := testConfig("edge-a", o.URL)
+	cfg.Cache.MaxObject = 40000
+	n := startNode(t, cfg)
+	const rounds = 200
+	for round := range rounds {
+		path := fmt.Sprintf("/%d", round)
+		want := body(path)
+		var wg sync.WaitGroup
+		for c := range 4 {
+			rng := rand.New(rand.NewPCG(uint64(round), uint64(c)))
+			wg.Go(func() {
+				ctx, cancel := context.WithTimeout(context.Background(), deadline)
+				defer cancel()
+				r, _ := http.NewRequestWithContext(ctx, "GET", "http://"+n.Addrs().Client+path, nil)
+				resp, err := testClient.Do(r)
+				if err != nil {
+					return // no reply is no wrong reply
+				}
+				defer resp.Body.Close()
+				if rng.IntN(4) == 0 {
+					io.CopyN(io.Discard, resp.Body, int64(rng.IntN(1000)))
+					return
+				}
+				got, err := io.ReadAll(bufio.NewReaderSize(resp.Body, 1+rng.IntN(5000)))
+				if err == nil && resp.StatusCode == 200 && !bytes.Equal(got, want) {
+					t.Errorf("round %d: got %d bytes that are not the origin's %d", round, len(got), len(want))
+				}
+			})
+		}
+		wg.Wait()
+	}
+	if used := n.budget.Used(); used != 0 {
+		eventually(t, "no memory is reserved", func() bool { return n.budget.Used() == 0 })
+	}
+}
+
+// The origins one would rather not have; each gets a clear answer, in time.
+func TestOrigin_bad(t *testing.T) {
+	head := func(c net.Conn) { http.ReadRequest(bufio.NewReader(c)) }
+	for _, c := range []struct {
+		name   string
+		serve  func(net.Conn)
+		status int // 0: the client sees a broken reply
+	}{
+		{"closes without a word", func(c net.Conn) { head(c) }, 502},
+		{"hangs", func(c net.Conn) { head(c); io.Copy(io.Discard, c) }, 504},
+		{"speaks something else", func(c net.Conn) { head(c); io.WriteString(c, "220 smtp ready\r\n") }, 502},
+		{"endless head", func(c net.Conn) {
+			head(c)
+			io.WriteString(c, "HTTP/1.1 200 OK\r\n")
+			line := []byte("X-Pad: " + strings.Repeat("x", 1000) + "\r\n")
+			for range 200 << 10 {
+				if _, err := c.Write(line); err != nil {
+					return
+				}
+			}
+		}, 502},
+		{"closes in the middle", func(c net.Conn) {
+			head(c)
+			io.WriteString(c, "HTTP/1.1 200 OK\r\nCache-Control: max-age=60\r\nContent-Length: 100\r\n\r\nhalf")
+		}, 0},
+		{"chunks without an end", func(c net.Conn) {
+			head(c)
+			io.WriteString(c, "HTTP/1.1 200 OK\r\nCache-Control: max-age=60\r\nTransfer-Encoding: chunked\r\n\r\n4\r\nhalf\r\n")
+		}, 0},
+		{"hangs in the middle", func(c net.Conn) {
+			head(c)
+			io.WriteString(c, "HTTP/1.1 200 OK\r\nCache-Control: max-age=60\r\nContent-Length: 100\r\n\r\nhalf")
+			io.Copy(io.Discard, c)
+		}, 0},
+		{"sends more than it says", func(c net.Conn) {
+			head(c)
+			io.WriteString(c, "HTTP/1.1 200 OK\r\nCache-Control: max-age=60\r\nContent-Length: 4\r\n\r\nfullHTTP/1.1 200 OK\r\nContent-Length: 4\r\n\r\nevil")
+		}, 200},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			t.Parallel()
+			cfg := testConfig("edge-a", rawOrigin(t, c.serve))
+			cfg.Sites[0].Origin.Timeout = OriginTimeout{FirstByte: 300 * time.Millisecond, Idle: 300 * time.Millisecond}
+			n := startNode(t, cfg)
+			for range 2 { // the second time nothing may come from the store
+				a := n.get(t, "/")
+				switch {
+				case c.status == 0 && a.err == nil:
+					t.Errorf("got a complete reply %d %q of a broken one", a.status, a.body)
+				case c.status != 0 && (a.err != nil || a.status != c.status):
+					t.Errorf("got %d, %v; want %d", a.status, a.err, c.status)
+				case c.status == 200 && a.body != "full":
+					t.Errorf("got %q", a.body)
+				case c.status > 500 && !strings.Contains(a.cacheStatus(), "edge-a; fwd=uri-miss"):
+					t.Errorf("Cache-Status is %q", a.cacheStatus())
+				}
+			}
+		})
+	}
+	t.Run("is down", func(t *testing.T) {
+		ln, _ := net.Listen("tcp", "127.0.0.1:0")
+		url := "http://" + ln.Addr().String()
+		ln.Close()
+		startNode(t, testConfig("edge-a", url)).get(t, "/").
+			want(t, 502, "502 Bad Gateway: the origin can't be reached\n", "edge-a; fwd=uri-miss")
+	})
+}
