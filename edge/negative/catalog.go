@@ -157,9 +157,6 @@ func NewCatalog(cfg CatalogConfig) (*Catalog, error) {
 	if cfg.MaxPaths < 0 {
 		bad("at most %d paths: want one at least", cfg.MaxPaths)
 	}
-	if cfg.Normalize == nil {
-		cfg.Normalize = func(path string) string { return path }
-	}
 	if cfg.Client == nil {
 		cfg.Client = http.DefaultClient
 	}
@@ -178,6 +175,14 @@ func NewCatalog(cfg CatalogConfig) (*Catalog, error) {
 // by a secret of this process: that two of n paths share one has a chance of
 // n^2 / 2^65, 3 in a million for ten million.
 func (c *Catalog) hash(path string) uint64 { return maphash.String(c.seed, path) }
+
+// hashSource hashes a path that is not yet in its normal form.
+func (c *Catalog) hashSource(path []byte) uint64 {
+	if c.cfg.Normalize == nil {
+		return maphash.Bytes(c.seed, path)
+	}
+	return c.hash(c.cfg.Normalize(string(path)))
+}
 
 // Load reads a catalog (one path to a line or JSON lines, in gzip or plain)
 // and puts it in place of the old one; on an error the old one stays.
@@ -230,7 +235,7 @@ func (c *Catalog) read(r io.Reader, whole bool) (*loadedSet, error) {
 			chunks = append(chunks, make([]uint64, 0, chunk))
 		}
 		last := len(chunks) - 1
-		chunks[last] = append(chunks[last], c.hash(c.cfg.Normalize(string(path))))
+		chunks[last] = append(chunks[last], c.hashSource(path))
 		n++
 		return nil
 	})
@@ -334,7 +339,7 @@ func (c *Catalog) Remove(paths []string, now time.Time) error {
 func (c *Catalog) hashes(paths []string) []uint64 {
 	hs := make([]uint64, len(paths))
 	for i, p := range paths {
-		hs[i] = c.hash(c.cfg.Normalize(p))
+		hs[i] = c.hashSource([]byte(p))
 	}
 	return hs
 }

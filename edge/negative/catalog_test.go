@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"compress/gzip"
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -71,6 +72,8 @@ func TestCatalog_loads(t *testing.T) {
 		{"plain", "/a\n/b\n", "/a /b"},
 		{"empty lines, comments, CR LF", "# all pages\r\n\r\n/a\r\n/b\r\n", "/a /b"},
 		{"JSON lines", `{"path":"/a","size":3}` + "\n" + `{"path":"/\u0062"}` + "\n", "/a /b"},
+		{"JSON as it is mostly written", `{"path":"/a"}` + "\n" + `{ "n": 1, "path": "/b" }` + "\n", "/a /b"},
+		{"JSON with escapes", `{"path":"\/a"}` + "\n" + `{"path":"/é\""}` + "\n", "/a /é\""},
 		{"mixed", "/a\n{\"path\":\"/b\"}\n", "/a /b"},
 		{"gzip", zip("/a\n/b\n"), "/a /b"},
 		{"gzip proves its end", zip("/a\n/b"), "/a /b"},
@@ -140,25 +143,30 @@ func TestCatalog_keepsOldOnBadInput(t *testing.T) {
 }
 
 func TestCatalog_rate(t *testing.T) {
-	for _, rate := range []float64{0.0001, 0.001, 0.02} {
-		set, err := newPathSet(100_000, rate)
+	for _, tt := range []struct {
+		rate float64
+		// The keys fill the first of 2^crowd equal parts of a set that is so
+		// much larger: as if it were full of as many more keys.
+		crowd int
+	}{{0.0001, 0}, {0.001, 0}, {0.02, 0}, {0.001, 6}} {
+		set, err := newPathSet(100_000<<tt.crowd, tt.rate)
 		if err != nil {
 			t.Fatal(err)
 		}
 		rng := rand.New(rand.NewPCG(7, 7))
 		for range 100_000 {
-			set.fill(rng.Uint64())
+			set.fill(rng.Uint64() >> tt.crowd)
 		}
 		const n = 1_000_000
 		found := 0
 		for range n {
-			if set.has(rng.Uint64()) {
+			if set.has(rng.Uint64() >> tt.crowd) {
 				found++
 			}
 		}
 		// Five standard deviations.
-		if limit := n*rate + 5*math.Sqrt(n*rate); float64(found) > limit || float64(found) < n*rate/2 {
-			t.Errorf("rate %g: %d of %d absent keys were found: want %.0f, at most %.0f", rate, found, n, n*rate, limit)
+		if limit := n*tt.rate + 5*math.Sqrt(n*tt.rate); float64(found) > limit || float64(found) < n*tt.rate/2 {
+			t.Errorf("rate %g: %d of %d absent keys were found: want %.0f, at most %.0f", tt.rate, found, n, n*tt.rate, limit)
 		}
 	}
 	set, _ := newPathSet(1_000_000, 0.001)
@@ -481,13 +489,13 @@ func TestCatalog_url(t *testing.T) {
 				t.Errorf("%s: %s, want %s", name, got, want)
 			}
 		}
-		fail := func(w http.ResponseWriter, _ *http.Request) { http.Error(w, "no", 503) }
+		fail := func(w http.ResponseWriter, _ *http.Request) { http.Error(w, "no", http.StatusServiceUnavailable) }
 		step("the source fails", fail, 0, "observe loading loads=0 failures=1 paths=0")
 		asked := ""
 		good := func(w http.ResponseWriter, r *http.Request) {
 			asked = r.Header.Get("If-None-Match")
 			if asked == `"1"` {
-				w.WriteHeader(304)
+				w.WriteHeader(http.StatusNotModified)
 				return
 			}
 			w.Header().Set("ETag", `"1"`)
@@ -510,7 +518,15 @@ func TestCatalog_url(t *testing.T) {
 			w.Header().Set("ETag", `"2"`)
 			io.WriteString(w, zip("/a\n/b\n/c"))
 		}, 67*time.Second, "enforce  loads=2 failures=2 paths=3")
-		step("it fails for long", fail, 11*time.Minute+30*time.Second, "observe stale loads=2 failures="+fmt.Sprint(c.Stats(time.Now()).Failures)+" paths=3")
+		serve(fail)
+		time.Sleep(9 * time.Minute)
+		if st := c.Stats(time.Now()); st.Effective != ModeEnforce || st.Failures < 8 {
+			t.Errorf("the source fails for nine minutes: %+v", st)
+		}
+		time.Sleep(3 * time.Minute)
+		if st := c.Stats(time.Now()); st.Effective != ModeObserve || st.Reason != "stale" || st.Paths != 3 {
+			t.Errorf("it fails for long: %+v", st)
+		}
 		if !strings.Contains(log.String(), "level=ERROR") || !strings.Contains(log.String(), "reason=stale") {
 			t.Errorf("that it only observes was not said loudly: %s", log.String())
 		}
@@ -548,6 +564,23 @@ func FuzzReadPaths(f *testing.F) {
 		})
 		if plain := !bytes.HasPrefix(data, []byte{0x1f, 0x8b}); err == nil && plain && !whole && len(data) > 0 && data[len(data)-1] != '\n' {
 			t.Fatal("a list that may be cut short was taken")
+		}
+	})
+}
+
+// The short way through an object agrees with the decoder.
+func FuzzPathOfObject(f *testing.F) {
+	for _, s := range []string{`{"path":"/a"}`, `{"path":"/a","path":"/b"}`, `{"path":"/a\"}`, `{"path":"/é"}`, `{"path":""}`, "{\"path\":\"\x7f\"}"} {
+		f.Add(s)
+	}
+	f.Fuzz(func(t *testing.T, s string) {
+		got, err := pathOfObject([]byte(s))
+		var o struct{ Path *string }
+		if jerr := json.Unmarshal([]byte(s), &o); (err == nil) != (jerr == nil && o.Path != nil) {
+			t.Fatalf("%q: %v, the decoder says %v", s, err, jerr)
+		}
+		if err == nil && string(got) != *o.Path {
+			t.Fatalf("%q: %q, the decoder says %q", s, got, *o.Path)
 		}
 	})
 }

@@ -205,7 +205,7 @@ func TestCache_refuses(t *testing.T) {
 		{"the longest key", 64 << 20, strings.Repeat("k", 16<<10/2-recordHead), gone("h", "b", now, time.Minute), ""},
 		{"a long head", 64 << 20, "k", gone(strings.Repeat("h", maxHeadBytes+1), "b", now, time.Minute), ReasonTooLarge},
 		{"a long body", 64 << 20, "k", gone("h", strings.Repeat("b", 32<<10+1), now, time.Minute), ReasonTooLarge},
-		{"a body above all memory", minCapacity, "k", gone("h", strings.Repeat("b", 32<<10)+"", now, time.Minute), ""},
+		{"a body of half the memory", minCapacity, "k", gone("h", strings.Repeat("b", 32<<10), now, time.Minute), ""},
 		{"a lifetime that is over", 64 << 20, "k", gone("h", "b", now, 0), ReasonExpired},
 		{"a lifetime that never was", 64 << 20, "k", Entry{Status: 404}, ReasonExpired},
 		{"an empty key and nothing in it", 64 << 20, "", gone("", "", now, time.Minute), ""},
@@ -246,7 +246,7 @@ func TestCache_model(t *testing.T) {
 	now := c.base
 	model := map[string]Entry{}
 	ended := func(e Entry) bool { return !now.Before(e.Expires.Add(e.Keep)) }
-	for i := range 200_000 {
+	for i := range 100_000 {
 		now = now.Add(time.Duration(rng.IntN(3)) * time.Millisecond)
 		key := fmt.Sprintf("http://h/%0*d", 1+rng.IntN(40), rng.IntN(3000))
 		switch op := rng.IntN(100); {
@@ -324,7 +324,7 @@ func TestCache_modelAtCapacity(t *testing.T) {
 			c := New(Config{CapacityBytes: tt.capacity})
 			now := c.base
 			latest := map[string]Entry{}
-			for i := range 50_000 {
+			for i := range 25_000 {
 				now = now.Add(time.Millisecond)
 				key := fmt.Sprintf("http://h/%d/%s", rng.IntN(40_000), strings.Repeat("x", rng.IntN(8)*tt.key/8))
 				switch rng.IntN(8) {
@@ -393,7 +393,18 @@ func TestCache_forgetsOldestFirst(t *testing.T) {
 	}
 }
 
-// One page for a million URLs is kept once.
+// What can never fit is refused, and leaves nothing behind.
+func TestCache_bodyAboveCapacity(t *testing.T) {
+	c := New(Config{CapacityBytes: minCapacity, MaxBodyBytes: 1 << 20})
+	now := c.base
+	c.Put("small", nobody, gone("h", "b", now, time.Hour), now)
+	if _, reason := c.Put("large", nobody, gone("another h", strings.Repeat("b", 100_000), now, time.Hour), now); reason != ReasonCapacity {
+		t.Errorf("reason %q: want capacity", reason)
+	}
+	c.check(t)
+}
+
+// One page for a thousand URLs is kept once.
 func TestCache_sharesContent(t *testing.T) {
 	c := New(Config{CapacityBytes: 64 << 20})
 	now := c.base

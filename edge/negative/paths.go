@@ -69,16 +69,10 @@ func pathOf(line []byte) ([]byte, error) {
 		return nil, nil
 	}
 	if line[0] == '{' {
-		var o struct {
-			Path *string `json:"path"`
-		}
-		if err := json.Unmarshal(line, &o); err != nil {
+		var err error
+		if line, err = pathOfObject(line); err != nil {
 			return nil, err
 		}
-		if o.Path == nil {
-			return nil, errors.New(`the object has no "path"`)
-		}
-		line = []byte(*o.Path)
 	}
 	if len(line) == 0 || line[0] != '/' {
 		return nil, fmt.Errorf(`%.60q is not a path: want one that begins with /, or {"path":"/..."}`, line)
@@ -87,4 +81,35 @@ func pathOf(line []byte) ([]byte, error) {
 		line = line[:i]
 	}
 	return line, nil
+}
+
+// pathOfObject returns the member path of a JSON object. An object of nothing
+// else, with no escape in it, is read without the decoder, which takes ten
+// times as long.
+func pathOfObject(line []byte) ([]byte, error) {
+	if s, ok := bytes.CutPrefix(line, []byte(`{"path":"`)); ok {
+		if s, ok := bytes.CutSuffix(s, []byte(`"}`)); ok && plain(s) {
+			return s, nil
+		}
+	}
+	var o struct {
+		Path *string `json:"path"`
+	}
+	if err := json.Unmarshal(line, &o); err != nil {
+		return nil, err
+	}
+	if o.Path == nil {
+		return nil, errors.New(`the object has no "path"`)
+	}
+	return []byte(*o.Path), nil
+}
+
+// plain reports whether a JSON string stands for itself.
+func plain(s []byte) bool {
+	for _, c := range s {
+		if c < ' ' || c >= 0x80 || c == '"' || c == '\\' {
+			return false
+		}
+	}
+	return true
 }
