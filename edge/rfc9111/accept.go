@@ -21,37 +21,39 @@ type preference struct {
 func (p *preferences) parse(lines []string, codings bool) bool {
 	for m := range members(lines) {
 		e, ok := parsePreference(m)
-		if !ok || p.n == maxPreferences && !p.contains(e) {
+		if !ok {
 			return false
 		}
 		if codings && (equalFold(e.name, "x-gzip") || equalFold(e.name, "x-compress")) {
 			e.name = e.name[len("x-"):]
 		}
-		if p.contains(e) {
-			continue
+		if !p.insert(e) {
+			return false
 		}
-		p.insert(e)
 	}
 	return true
 }
 
-func (p *preferences) contains(e preference) bool {
-	for _, have := range p.members[:p.n] {
-		if have.compare(e) == 0 {
+// insert puts e in its place unless it is there; false when there is no room.
+func (p *preferences) insert(e preference) bool {
+	i := p.n
+	for i > 0 {
+		order := p.members[i-1].compare(e)
+		if order == 0 {
 			return true
 		}
-	}
-	return false
-}
-
-func (p *preferences) insert(e preference) {
-	i := p.n
-	for i > 0 && p.members[i-1].compare(e) > 0 {
-		p.members[i] = p.members[i-1]
+		if order < 0 {
+			break
+		}
 		i--
 	}
+	if p.n == maxPreferences {
+		return false
+	}
+	copy(p.members[i+1:p.n+1], p.members[i:p.n])
 	p.members[i] = e
 	p.n++
+	return true
 }
 
 // compare orders by name, then by weight.

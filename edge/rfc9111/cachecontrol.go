@@ -66,7 +66,8 @@ type CacheControl struct {
 // what can't be read is skipped, on the side of less reuse. After a quoted
 // string that does not end, only directives that restrict are believed.
 //
-// It does not allocate unless no-cache or private name fields.
+// It does not allocate unless no-cache or private name fields, or a quoted
+// string has a backslash.
 func ParseCacheControl(lines []string) CacheControl {
 	var cc CacheControl
 	for m, closed := range members(lines) {

@@ -15,7 +15,7 @@ const maxHostLen = 254
 // addresses as RFC 5952 writes them, in brackets. It reports false for what is
 // no host[:port]: user information, "h:abc", "h:80:80", "[::1", a zone, an
 // empty host, labels that are empty or hold anything but letters, digits, "-"
-// and "_". scheme is "http" or "https". It does not allocate when the host is
+// and "_". scheme is "http" or "https". It does not allocate for a name that is
 // in that form already.
 //
 // A dot at the end stays: to a server, it is another host.

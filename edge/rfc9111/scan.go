@@ -1,9 +1,6 @@
 package rfc9111
 
-import (
-	"iter"
-	"strings"
-)
+import "iter"
 
 // members yields the members of a comma-separated list that may stand on
 // several lines, RFC 9110 §5.6.1: trimmed, empty ones left out, commas inside
@@ -75,8 +72,18 @@ func tokenLen(s string) int {
 
 func isToken(s string) bool { return s != "" && tokenLen(s) == len(s) }
 
+// The token bytes among the first and the second 64, a bit each: letters,
+// digits and !#$%&'*+-.^_`|~
+const (
+	tokenLow  = 0x3ff6cfa00000000
+	tokenHigh = 0x57ffffffc7fffffe
+)
+
 func isTokenByte(c byte) bool {
-	return isAlpha(c) || isDigit(c) || strings.IndexByte("!#$%&'*+-.^_`|~", c) >= 0
+	if c < 64 {
+		return tokenLow>>c&1 != 0
+	}
+	return c < 128 && tokenHigh>>(c-64)&1 != 0
 }
 
 func isAlpha(c byte) bool { return 'a' <= c|0x20 && c|0x20 <= 'z' }

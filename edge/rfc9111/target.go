@@ -9,9 +9,9 @@ import "strings"
 //
 //   - hex digits of percent-encodings in upper case, encoded unreserved
 //     characters (letters, digits, "-._~") decoded. Nothing else is decoded:
-//     %2F stays, also %3F, %25 and the rest. A path or query with a "%" that
-//     begins no percent-encoding is left as it is in this, as decoding next to
-//     it could make one;
+//     %2F stays, also %3F, %25 and the rest. A path segment or query with a "%"
+//     that begins no percent-encoding is left as it is in this, as decoding
+//     next to it could make one;
 //   - dot segments of the path removed (§5.2.4), after that decoding. An
 //     origin may do this or not; as it gets what we compared, a path pattern
 //     and the origin can't see two different paths. Empty segments stay;
@@ -65,7 +65,16 @@ func mustEncode(c byte) bool { return c <= ' ' || c == '#' || c >= 0x7f }
 // appendPath appends the path, which begins with a slash, in its normal form.
 func appendPath(dst []byte, path string) []byte {
 	base := len(dst)
-	dst = appendEncoding(dst, path)
+	for path != "" {
+		// Segment by segment: whether one is well formed mustn't depend on
+		// others, which may be gone in the end.
+		end := strings.IndexByte(path[1:], '/') + 1
+		if end == 0 {
+			end = len(path)
+		}
+		dst = appendEncoding(dst, path[:end])
+		path = path[end:]
+	}
 	// Dot segments go in place: what is written never overtakes what is read.
 	read, write := base, base
 	for read < len(dst) {
