@@ -234,7 +234,6 @@ func (g *Gossip) eventLocked(now time.Duration, e event) {
 		c.memberUp(now, e.up.Name, e.up.Address(), meta)
 	case e.down != "":
 		c.memberDown(now, e.down)
-		poke(g.wakeRejoin)
 	case e.suspect != "":
 		c.suspect(now, e.suspect)
 	case e.conflict != nil:
@@ -266,6 +265,7 @@ func (g *Gossip) carryOut(e effect) {
 	case membersEffect:
 		g.publishMembers()
 		poke(g.wakeMembers)
+		poke(g.wakeRejoin)
 	case logEffect:
 		g.log.Log(g.ctx, e.level, e.msg, e.args...)
 	case conflictEffect:
@@ -300,8 +300,8 @@ func (g *Gossip) sendLoop() {
 	}
 }
 
-// metaLoop tells the others when this member's metadata has changed. The
-// library waits until it has been told to one of them.
+// metaLoop tells the others when this member's metadata has changed. It does
+// not wait until somebody has heard: what is queued goes out all the same.
 func (g *Gossip) metaLoop() {
 	for {
 		select {
@@ -311,9 +311,7 @@ func (g *Gossip) metaLoop() {
 			if g.left.Load() {
 				return
 			}
-			if err := g.list.UpdateNode(500 * time.Millisecond); err != nil {
-				g.log.Debug("metadata is not told to anybody yet", "error", err)
-			}
+			_ = g.list.UpdateNode(time.Millisecond)
 		}
 	}
 }
@@ -452,8 +450,10 @@ func (g *Gossip) Leave(timeout time.Duration) error {
 	return nil
 }
 
-// Close stops everything and waits for it. Without Leave the others take this
-// member for failed. It may be called twice, and not from a callback.
+// Close stops everything and waits for it; only a probe or stream that the
+// library has begun may end up to three seconds later, unheard. Without Leave
+// the others take this member for failed. It may be called twice, and not from
+// a callback.
 func (g *Gossip) Close() error {
 	g.stopping.Lock()
 	defer g.stopping.Unlock()

@@ -152,34 +152,39 @@ func (g *Gossip) rejoinLoop() {
 		return
 	}
 	wait := time.Second
+	var next time.Time // of the next try, or zero
 	for {
 		alone := g.alone() && len(g.cfg.Join) > 0
-		if !alone {
-			wait = time.Second
-		}
 		d := g.cfg.RejoinInterval/2 + rand.N(g.cfg.RejoinInterval)
 		switch {
 		case j.unsure:
 			d = min(d, unsureInterval)
 		case alone:
 			d = min(d, wait/2+rand.N(wait))
-			wait = min(2*wait, g.cfg.RejoinInterval)
+		default:
+			wait = time.Second
+		}
+		if at := time.Now().Add(d); next.IsZero() || at.Before(next) {
+			next = at
 		}
 		select {
 		case <-g.done:
 			return
 		case <-g.wakeRejoin:
 			continue // the news may be that we are alone
-		case <-time.After(d):
+		case <-time.After(time.Until(next)):
+		}
+		next = time.Time{}
+		if alone {
+			wait = min(2*wait, g.cfg.RejoinInterval)
 		}
 		if g.left.Load() {
 			return
 		}
 		targets := g.absent()
-		switch {
-		case j.unsure:
-			targets = g.seeds()
-		case !alone && len(targets) > 1:
+		if alone || j.unsure {
+			targets = append(targets, g.seeds()...)
+		} else if len(targets) > 1 {
 			i := rand.IntN(len(targets))
 			targets = targets[i : i+1]
 		}
@@ -187,10 +192,11 @@ func (g *Gossip) rejoinLoop() {
 	}
 }
 
-// alone reports whether no other member is alive.
+// alone reports whether no other member is alive. One that is suspected does
+// not count: members that do not hold us for one of them say nothing to us.
 func (g *Gossip) alone() bool {
 	for _, m := range *g.members.Load() {
-		if m.Name != g.cfg.Name && (m.State == StateAlive || m.State == StateSuspect) {
+		if m.Name != g.cfg.Name && m.State == StateAlive {
 			return false
 		}
 	}
@@ -229,8 +235,8 @@ func (g *Gossip) seeds() []string {
 	return addrs
 }
 
-// absent returns the addresses of seeds that are no live member's, and of
-// failed members.
+// absent returns the addresses of failed members, and of seeds that are no
+// live member's.
 func (g *Gossip) absent() []string {
 	live := map[string]bool{}
 	var addrs []string

@@ -71,7 +71,7 @@ func (c *core) memberUp(now time.Duration, name, addr string, meta nodeMeta) {
 	if name == c.cfg.name {
 		return
 	}
-	i, p := c.find(name)
+	_, p := c.find(name)
 	if p == nil {
 		if len(c.peers) >= maxMembers && !c.forgetOldest() {
 			c.counts.drop[dropMembers]++
@@ -82,7 +82,7 @@ func (c *core) memberUp(now time.Duration, name, addr string, meta nodeMeta) {
 			c.log(slog.LevelError, "two members' names cannot be told apart, one is ignored", "name", name, "other", other.name)
 			return
 		}
-		i, _ = c.find(name)
+		i, _ := c.find(name)
 		p = &peer{name: name, sender: nameKey(name), meta: meta, addr: addr}
 		c.peers = slices.Insert(c.peers, i, p)
 		c.bySender[p.sender] = p
