@@ -91,6 +91,8 @@ func runFakeNode(fault string) {
 		os.Exit(3)
 	case "garbage":
 		fmt.Println("hello")
+	case "misnamed":
+		n.cfg.Name = "someone"
 	case "silent":
 		select {}
 	case "stubborn":

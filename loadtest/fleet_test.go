@@ -76,6 +76,7 @@ func TestFleet_saysWhyANodeDidNotStart(t *testing.T) {
 	}{
 		{"dies", []string{"edge-a", "exit status 3", "cannot go on"}},
 		{"garbage", []string{"edge-a", "not a ready line", `"hello"`}},
+		{"misnamed", []string{"edge-a", `"someone"`}},
 		{"silent", []string{"edge-a", "not ready in time"}},
 	} {
 		t.Run(tc.fault, func(t *testing.T) {
