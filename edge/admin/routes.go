@@ -1,0 +1,265 @@
+package admin
+
+import (
+	"cmp"
+	"fmt"
+	"net/http"
+	"net/url"
+	"strings"
+)
+
+func (a *api) metrics(w http.ResponseWriter, r *http.Request) {
+	if a.node.Metrics == nil {
+		fail(w, http.StatusNotFound, "this node has no metrics")
+		return
+	}
+	a.node.Metrics.ServeHTTP(w, r)
+}
+
+func (a *api) cluster(w http.ResponseWriter, r *http.Request) {
+	if a.node.Cluster == nil {
+		absent(w, r)
+		return
+	}
+	c := a.node.Cluster()
+	c.Members = list(c.Members)
+	c.Partitions = list(c.Partitions)
+	c.Catalogs = list(c.Catalogs)
+	c.Negative.Refused = table(c.Negative.Refused)
+	c.Requests = table(c.Requests)
+	c.PeerRPCs = table(c.PeerRPCs)
+	a.answer(w, c)
+}
+
+// list and table keep null out of answers: a client need not tell apart what
+// is empty and what is missing.
+func list[T any](s []T) []T {
+	if s == nil {
+		return []T{}
+	}
+	return s
+}
+
+func table(m map[string]uint64) map[string]uint64 {
+	if m == nil {
+		return map[string]uint64{}
+	}
+	return m
+}
+
+// maxExplainFields bounds the header fields of one question.
+const maxExplainFields = 64
+
+func (a *api) explain(w http.ResponseWriter, r *http.Request) {
+	if a.node.Explain == nil {
+		absent(w, r)
+		return
+	}
+	q, err := url.ParseQuery(r.URL.RawQuery)
+	if err != nil {
+		fail(w, http.StatusBadRequest, "the query can't be read: "+err.Error())
+		return
+	}
+	for name := range q {
+		if name != "url" && name != "method" && name != "header" {
+			fail(w, http.StatusBadRequest, fmt.Sprintf("unknown parameter %q: want url, method or header", name))
+			return
+		}
+	}
+	if err := checkURL(q.Get("url")); err != nil {
+		fail(w, http.StatusBadRequest, "url: "+err.Error())
+		return
+	}
+	method := cmp.Or(q.Get("method"), http.MethodGet)
+	if !isToken(method) {
+		fail(w, http.StatusBadRequest, fmt.Sprintf("method %q is not a method", method))
+		return
+	}
+	if len(q["header"]) > maxExplainFields {
+		fail(w, http.StatusBadRequest, fmt.Sprintf("there are more than %d header fields", maxExplainFields))
+		return
+	}
+	header := http.Header{}
+	for _, line := range q["header"] {
+		name, value, ok := strings.Cut(line, ":")
+		value = strings.Trim(value, " \t")
+		if !ok || !isToken(name) || strings.ContainsFunc(value, func(c rune) bool { return c < ' ' && c != '\t' || c == 0x7f }) {
+			fail(w, http.StatusBadRequest, fmt.Sprintf("header %q is not a field: want Name:Value", line))
+			return
+		}
+		header.Add(name, value)
+	}
+	e, err := a.node.Explain(r.Context(), method, q.Get("url"), header)
+	if err != nil {
+		a.refuse(w, r, err)
+		return
+	}
+	e.Steps = list(e.Steps)
+	e.Stored = list(e.Stored)
+	e.Filters = list(e.Filters)
+	for i := range e.Stored {
+		e.Stored[i].Tags = list(e.Stored[i].Tags)
+	}
+	a.answer(w, e)
+}
+
+func (a *api) purge(w http.ResponseWriter, r *http.Request) {
+	if a.node.Purge == nil {
+		absent(w, r)
+		return
+	}
+	var req PurgeRequest
+	if !decode(w, r, &req) {
+		return
+	}
+	if !req.All && len(req.URLs)+len(req.Tags)+len(req.Prefixes)+len(req.Hosts) == 0 {
+		fail(w, http.StatusBadRequest, `there is nothing to purge: want urls, tags, prefixes or hosts, or "all": true`)
+		return
+	}
+	if !urlsOf(w, req.URLs, true) || !named(w, "tags", req.Tags) || !named(w, "prefixes", req.Prefixes) || !named(w, "hosts", req.Hosts) {
+		return
+	}
+	switch req.Wait {
+	case "":
+		req.Wait = "all"
+	case "all", "none":
+	default:
+		fail(w, http.StatusBadRequest, fmt.Sprintf("wait %q: want all or none", req.Wait))
+		return
+	}
+	res, err := a.node.Purge(r.Context(), req)
+	a.purged(w, r, res, err)
+}
+
+func (a *api) purged(w http.ResponseWriter, r *http.Request, res PurgeResult, err error) {
+	if err != nil {
+		a.refuse(w, r, err)
+		return
+	}
+	res.Missing = list(res.Missing)
+	a.answer(w, res)
+}
+
+// urlsRequest is the body of created and warm.
+type urlsRequest struct {
+	URLs []string `json:"urls"`
+}
+
+func (a *api) created(w http.ResponseWriter, r *http.Request) {
+	if a.node.Created == nil {
+		absent(w, r)
+		return
+	}
+	var req urlsRequest
+	if !decode(w, r, &req) || !urlsOf(w, req.URLs, false) {
+		return
+	}
+	res, err := a.node.Created(r.Context(), req.URLs)
+	a.purged(w, r, res, err)
+}
+
+func (a *api) warm(w http.ResponseWriter, r *http.Request) {
+	if a.node.Warm == nil {
+		absent(w, r)
+		return
+	}
+	var req urlsRequest
+	if !decode(w, r, &req) || !urlsOf(w, req.URLs, false) {
+		return
+	}
+	res, err := a.node.Warm(r.Context(), req.URLs)
+	if err != nil {
+		a.refuse(w, r, err)
+		return
+	}
+	a.answer(w, res)
+}
+
+func (a *api) catalog(w http.ResponseWriter, r *http.Request) {
+	if a.node.CatalogUpdate == nil {
+		absent(w, r)
+		return
+	}
+	var req struct {
+		Add    []string `json:"add"`
+		Remove []string `json:"remove"`
+	}
+	if !decode(w, r, &req) {
+		return
+	}
+	if len(req.Add)+len(req.Remove) == 0 {
+		fail(w, http.StatusBadRequest, "there is nothing to change: want add or remove")
+		return
+	}
+	for _, p := range append(req.Add[:len(req.Add):len(req.Add)], req.Remove...) {
+		if !strings.HasPrefix(p, "/") {
+			fail(w, http.StatusBadRequest, fmt.Sprintf("%.200q is not a path: want one that begins with /", p))
+			return
+		}
+	}
+	res, err := a.node.CatalogUpdate(r.Context(), r.PathValue("site"), req.Add, req.Remove)
+	if err != nil {
+		a.refuse(w, r, err)
+		return
+	}
+	a.answer(w, res)
+}
+
+func (a *api) drain(w http.ResponseWriter, r *http.Request) {
+	if a.node.Drain == nil {
+		absent(w, r)
+		return
+	}
+	if !decode(w, r, &struct{}{}) {
+		return
+	}
+	if err := a.node.Drain(r.Context()); err != nil {
+		a.refuse(w, r, err)
+		return
+	}
+	a.answer(w, struct {
+		Draining bool `json:"draining"`
+	}{true})
+}
+
+// urlsOf reports whether all are URLs; else it has answered.
+func urlsOf(w http.ResponseWriter, urls []string, optional bool) bool {
+	if len(urls) == 0 && !optional {
+		fail(w, http.StatusBadRequest, "there is no URL: want urls")
+		return false
+	}
+	for i, u := range urls {
+		if err := checkURL(u); err != nil {
+			fail(w, http.StatusBadRequest, fmt.Sprintf("urls[%d]: %v", i, err))
+			return false
+		}
+	}
+	return true
+}
+
+// named reports whether none is empty, which would match everything; else it
+// has answered.
+func named(w http.ResponseWriter, field string, values []string) bool {
+	for i, v := range values {
+		if v == "" {
+			fail(w, http.StatusBadRequest, fmt.Sprintf("%s[%d] is empty", field, i))
+			return false
+		}
+	}
+	return true
+}
+
+func checkURL(s string) error {
+	u, err := url.Parse(s)
+	if err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Host == "" || u.User != nil {
+		return fmt.Errorf("%.200q is not an absolute http or https URL", s)
+	}
+	return nil
+}
+
+// isToken reports whether s is a token of RFC 9110 §5.6.2.
+func isToken(s string) bool {
+	return s != "" && !strings.ContainsFunc(s, func(c rune) bool {
+		return c <= ' ' || c >= 0x7f || strings.ContainsRune(`"(),/:;<=>?@[\]{}`, c)
+	})
+}
