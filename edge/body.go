@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"io"
+	"slices"
 	"sync"
 	"time"
 )
@@ -60,6 +61,7 @@ type body struct {
 	budget   budget
 	reserved int64
 	readers  map[*bodyReader]struct{}
+	joined   bool // there has been a reader
 }
 
 // newBody makes a body that is kept whole up to limit bytes; limit 0 makes a
@@ -91,7 +93,7 @@ func (b *body) space(ctx context.Context) ([]byte, error) {
 		b.mu.Lock()
 		if !b.whole {
 			b.trimLocked()
-			if len(b.readers) > 0 && b.end-b.base >= windowBytes {
+			if (len(b.readers) > 0 || !b.joined) && b.end-b.base >= windowBytes {
 				held := b.base
 				b.mu.Unlock()
 				if timer == nil {
@@ -177,6 +179,9 @@ func (b *body) trimLocked() {
 		b.budget.Release(b.reserved)
 		b.reserved = 0
 	}
+	if !b.joined {
+		return // whoever this is for is still on his way
+	}
 	low := b.end
 	for r := range b.readers {
 		low = min(low, r.pos)
@@ -247,24 +252,24 @@ func (b *body) release() {
 	b.mu.Unlock()
 }
 
-// keep returns the whole body, when there is one: complete, and kept from the
-// first byte.
-func (b *body) keep() (chunks [][]byte, n int64, ok bool) {
+// keep returns the whole body, when everything is kept from the first byte:
+// what has been written, and pending bytes that stand in the last chunk but
+// are not shown to the readers yet.
+func (b *body) keep(pending int) (chunks [][]byte, ok bool) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	if !b.whole || !b.closed || b.err != nil {
-		return nil, 0, false
+	if !b.whole {
+		return nil, false
 	}
-	for n := len(b.chunks); n > 0 && len(b.chunks[n-1]) == 0; n-- {
-		b.chunks = b.chunks[:n-1]
-	}
-	if n := len(b.chunks); n > 0 {
-		// Readers hold the old slice: the same bytes, and no longer than they need it.
-		if c := b.chunks[n-1]; cap(c)-len(c) > len(c)/8 {
-			b.chunks[n-1] = append(make([]byte, 0, len(c)), c...)
+	chunks = slices.Clone(b.chunks)
+	if i := len(chunks) - 1; i >= 0 {
+		c := chunks[i][:len(chunks[i])+pending]
+		if cap(c)-len(c) > len(c)/8 {
+			c = append(make([]byte, 0, len(c)), c...) // not the slack with it
 		}
+		chunks[i] = c
 	}
-	return b.chunks, b.end, true
+	return chunks, true
 }
 
 // left returns how many bytes are still to come, -1 when unknown.
@@ -291,25 +296,40 @@ func (b *body) complete() bool {
 	return b.closed && b.err == nil
 }
 
-// copyFrom fills the body from r until it ends, and closes it.
-func (b *body) copyFrom(ctx context.Context, r io.Reader) error {
+// copyFrom fills the body from r until it ends. Before any reader can know
+// that the body is complete, done is called, once, with the number of bytes
+// that are still pending: so that who has read a whole response finds it
+// stored.
+func (b *body) copyFrom(ctx context.Context, r io.Reader, done func(pending int, err error)) {
 	for {
 		buf, err := b.space(ctx)
 		if err != nil {
+			done(0, err)
 			b.close(err)
-			return err
+			return
 		}
 		n, err := r.Read(buf)
-		b.wrote(n)
-		if err == io.EOF {
+		switch {
+		case err == io.EOF || err == nil && n > 0 && b.endsWith(n):
+			done(n, nil)
+			b.wrote(n)
 			b.close(nil)
-			return nil
-		}
-		if err != nil {
+			return
+		case err != nil:
+			b.wrote(n)
+			done(0, err)
 			b.close(err)
-			return err
+			return
 		}
+		b.wrote(n)
 	}
+}
+
+// endsWith reports whether n more bytes are the declared rest.
+func (b *body) endsWith(n int) bool {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.hint >= 0 && b.end+int64(n) == b.hint
 }
 
 // bodyReader is one reader's place in a body. One goroutine uses it.
@@ -327,6 +347,7 @@ func (b *body) reader() (*bodyReader, bool) {
 		return nil, false
 	}
 	r := &bodyReader{b: b}
+	b.joined = true
 	b.readers[r] = struct{}{}
 	return r, true
 }

@@ -48,6 +48,7 @@ type Node struct {
 	flights     flights
 	uncacheable uncacheable
 	purges      purgeLog
+	prober      prober
 	peerClient  *shield.Transport
 
 	listeners [3]net.Listener // client, peer, admin

@@ -260,13 +260,16 @@ func (n *Node) fly(ctx context.Context, f *flight, fw *forward) {
 		n.flights.detach(f)
 		return
 	}
-	err = out.body.copyFrom(ctx, answer.resp.Body)
+	out.body.copyFrom(ctx, answer.resp.Body, func(pending int, err error) {
+		switch {
+		case out.meta == nil:
+		case err == nil:
+			n.commit(fw, &out, pending)
+		default:
+			n.metrics.unstored.WithLabelValues(unstoredIncomplete).Inc()
+		}
+		n.flights.detach(f)
+	})
 	answer.close()
-	if err == nil && out.meta != nil {
-		n.commit(f, fw, &out)
-	} else if out.meta != nil {
-		n.metrics.unstored.WithLabelValues(unstoredIncomplete).Inc()
-	}
-	n.flights.detach(f)
 	out.body.release()
 }

@@ -67,6 +67,9 @@ func (n *Node) judge(ctx context.Context, fw *forward, up *upstream, err error) 
 		upstreamStatus: joinLines(resp.Header["Cache-Status"]),
 		trailer:        func() http.Header { return resp.Trailer },
 	}
+	if fw.method == http.MethodHead {
+		n.headFreshens(fw, up)
+	}
 	limit := int64(0)
 	if m, header := n.storable(fw, up); m != nil {
 		limit = n.maxObject[fw.part]
@@ -102,10 +105,18 @@ func (fw *forward) exchange(up *upstream, header http.Header, status int) rfc911
 		Status: status, Header: header,
 		RequestTime: up.requestTime, ResponseTime: up.responseTime,
 	}
-	if up.detail != "origin" {
-		x.StaleFor, _ = rfc9111.StaleFromPeer(up.resp.Header["Cache-Status"])
-	}
+	x.StaleFor = fw.staleFor(up)
 	return x
+}
+
+// staleFor is for how long a response has been stale where it comes from; 0
+// when it is fresh, or an origin's.
+func (fw *forward) staleFor(up *upstream) time.Duration {
+	if up.detail == "origin" {
+		return 0
+	}
+	d, _ := rfc9111.StaleFromPeer(up.resp.Header["Cache-Status"])
+	return d
 }
 
 // storable returns what to keep of a response, and nil when it may not be
@@ -148,18 +159,12 @@ func (n *Node) notModified(fw *forward, up *upstream) (outcome, bool) {
 		}
 	}
 	out := outcome{fwdStatus: http.StatusNotModified, detail: up.detail, shared: true, upstreamStatus: joinLines(up.resp.Header["Cache-Status"])}
-	merged := rfc9111.Freshen(headerOf(old), up.resp.Header, fw.site.policy)
-	status := int(metaOf(old).Status)
-	x := fw.exchange(up, merged, status)
-	v := rfc9111.Storable(x, fw.site.policy)
-	m, header := newMeta(x, fw.site.policy, metaOf(old).reason)
-	fresh := &store.Response{
-		Variant: m.vary, Head: serialiseHead(header), Body: old.Body,
-		Meta: m, MetaBytes: m.metaBytes(), Tags: tagsOf(header),
-	}
+	fresh, v := n.freshened(fw, up, old)
+	m := metaOf(fresh)
+	stale := fw.staleFor(up) > 0
 	out.nominated, out.variant = m.nominated, m.vary
 	out.stored = fresh
-	if x.StaleFor > 0 {
+	if stale {
 		// Another tier still holds it stale: so do we.
 		out.stale = true
 		return out, true
@@ -178,9 +183,47 @@ func (n *Node) notModified(fw *forward, up *upstream) (outcome, bool) {
 	return out, true
 }
 
-// commit stores a complete response, unless a purge came in between.
-func (n *Node) commit(f *flight, fw *forward, out *outcome) {
-	chunks, _, ok := out.body.keep()
+// headFreshens lets the answer to a HEAD update, or outdate, the stored
+// response to GET (RFC 9111 §4.3.5).
+func (n *Node) headFreshens(fw *forward, up *upstream) {
+	if fw.stale == nil {
+		return
+	}
+	old, now := fw.stale, time.Now()
+	m := *metaOf(old)
+	stored := headerOf(old)
+	stored["Content-Length"] = []string{itoa(old.Body.Len())}
+	switch rfc9111.HeadFreshens(int(m.Status), stored, up.resp.StatusCode, up.resp.Header) {
+	case rfc9111.HeadUpdates:
+		fresh, v := n.freshened(fw, up, old)
+		if v.OK {
+			n.store.Replace(fw.part, &fw.key, old, fresh)
+		} else {
+			n.store.RemoveResponse(fw.part, &fw.key, old)
+		}
+	case rfc9111.HeadInvalidates:
+		m.Stored = m.AsStale(now)
+		n.store.Replace(fw.part, &fw.key, old, old.With(&m, m.metaBytes()))
+	}
+}
+
+// freshened returns the stored response as the fields of a newer answer make
+// it, and whether that may be stored.
+func (n *Node) freshened(fw *forward, up *upstream, old *store.Response) (*store.Response, rfc9111.Verdict) {
+	merged := rfc9111.Freshen(headerOf(old), up.resp.Header, fw.site.policy)
+	x := fw.exchange(up, merged, int(metaOf(old).Status))
+	x.Method = http.MethodGet
+	m, header := newMeta(x, fw.site.policy, metaOf(old).reason)
+	return &store.Response{
+		Variant: m.vary, Head: serialiseHead(header), Body: old.Body,
+		Meta: m, MetaBytes: m.metaBytes(), Tags: tagsOf(header),
+	}, rfc9111.Storable(x, fw.site.policy)
+}
+
+// commit stores a complete response, unless a purge came in between. The last
+// bytes of its body are pending: see body.copyFrom.
+func (n *Node) commit(fw *forward, out *outcome, pending int) {
+	chunks, ok := out.body.keep(pending)
 	if !ok {
 		n.metrics.unstored.WithLabelValues(unstoredMemory).Inc()
 		return

@@ -59,6 +59,7 @@ type metrics struct {
 	collapsed *prometheus.CounterVec
 	rpcs      *prometheus.CounterVec
 	busy      *prometheus.CounterVec
+	probes    *prometheus.CounterVec
 	purges    *prometheus.CounterVec
 	purgeTime prometheus.Histogram
 	unstored  *prometheus.CounterVec
@@ -90,6 +91,7 @@ func newMetrics(cfg *Config) *metrics {
 	m.collapsed = counter("edged_collapsed_requests_total", "Requests that joined another's forward.", "site")
 	m.rpcs = counter("edged_peer_rpcs_total", "Peer requests sent, by result.", "peer", "result")
 	m.member = counter("edged_member_requests_total", "Requests of other nodes on the peer address, by what they wanted and what became of them.", "hop", "result")
+	m.probes = counter("edged_probe_samples_total", "Look-ups that asked no peer, checked afterwards with one of the peers.", "result")
 	m.busy = counter("edged_peer_busy_total", "Peer requests not sent because too many were in flight to that peer.", "peer")
 	m.purges = counter("edged_purges_total", "Purges by kind and result.", "kind", "result")
 	m.unstored = counter("edged_unstored_responses_total", "Storable responses that were not stored, by reason.", "reason")
@@ -144,6 +146,9 @@ func newMetrics(cfg *Config) *metrics {
 	for _, kind := range purgeKinds {
 		m.purges.WithLabelValues(kind, "complete")
 		m.purges.WithLabelValues(kind, "incomplete")
+	}
+	for _, r := range probeResults {
+		m.probes.WithLabelValues(r)
 	}
 	for _, r := range unstoredReasons {
 		m.unstored.WithLabelValues(r)

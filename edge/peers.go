@@ -11,7 +11,6 @@ import (
 	"sync"
 	"time"
 
-	"edged/edge/rfc9111"
 	"edged/gossip"
 	"edged/ring"
 	"edged/shield"
@@ -204,6 +203,7 @@ func (n *Node) choosePeers(fw *forward) plan {
 			pl.counter.unknown.Inc()
 		} else {
 			pl.counter.negative.Inc()
+			n.probeSkipped(t, fw, set.Known)
 		}
 		pl.unknown = true // counted
 		return pl
@@ -324,10 +324,7 @@ func (n *Node) askPeer(ctx context.Context, fw *forward, p *peer) *upstream {
 	}
 	took := time.Since(began)
 	p.answered(took)
-	var last rfc9111.CacheStatus
-	if all, ok := rfc9111.ParseCacheStatus(resp.Header["Cache-Status"]); ok && len(all) > 0 {
-		last = all[len(all)-1]
-	}
+	last := lastCacheStatus(resp.Header)
 	if !last.Hit || last.HasTTL && last.TTL < 0 {
 		io.CopyN(io.Discard, resp.Body, 4<<10)
 		resp.Body.Close()

@@ -153,6 +153,27 @@ func TestServe(t *testing.T) {
 			w.Header().Set("Cache-Control", "max-age=60")
 			fmt.Fprint(w, n)
 		}, []step{get("/", 200, "1", "stored", 1), get("/", 200, "1", "hit", 1, "Cache-Control: no-cache", "Pragma: no-cache")}},
+		{"HEAD outdates a stored response that it contradicts (§4.3.5)", Site{RequestDirectives: "honour"}, func(w http.ResponseWriter, r *http.Request, n int64) {
+			w.Header().Set("Cache-Control", "max-age=60")
+			w.Header().Set("ETag", strconv.Quote(strconv.FormatInt(n, 10)))
+			fmt.Fprint(w, n)
+		}, []step{
+			get("/", 200, "1", "stored", 1),
+			{"HEAD", "/", []string{"Cache-Control: no-cache"}, 200, "", "fwd=request", 2},
+			get("/", 200, "3", "fwd=stale", 3),
+		}},
+		{"HEAD freshens a stored response that it agrees with (§4.3.5)", Site{RequestDirectives: "honour"}, func(w http.ResponseWriter, r *http.Request, n int64) {
+			w.Header().Set("Cache-Control", "max-age=60")
+			w.Header().Set("X-Nth", strconv.FormatInt(n, 10))
+			w.Header().Set("Content-Length", "1")
+			if r.Method == "GET" {
+				fmt.Fprint(w, n)
+			}
+		}, []step{
+			get("/", 200, "1", "stored", 1),
+			{"HEAD", "/", []string{"Cache-Control: no-cache"}, 200, "", "fwd=request", 2},
+			get("/", 200, "1", "hit", 2),
+		}},
 		{"a GET with content is no cached GET", Site{}, func(w http.ResponseWriter, r *http.Request, n int64) {
 			w.Header().Set("Cache-Control", "max-age=60")
 			b, _ := io.ReadAll(r.Body)
