@@ -126,6 +126,7 @@ func TestFleet_diesWithItsParent(t *testing.T) {
 		t.Fatal(err)
 	}
 	cmd := exec.Command(parent)
+	cmd.Env = append(os.Environ(), "TMPDIR="+t.TempDir()) // for what it leaves behind
 	in, err := cmd.StdinPipe()
 	if err != nil {
 		t.Fatal(err)
