@@ -116,7 +116,7 @@ function showTraffic(c, now) {
     setText("skipped-now", short((c.rpcs_skipped - before.c.rpcs_skipped) / span) + " a second");
     setText("sent-now", short((sent - sum(before.c.peer_rpcs)) / span) + " a second");
     const now1 = more > 0 ? (ownHits(c.requests) - ownHits(before.c.requests)) / more : null;
-    setText("hits-now", now1 === null ? "since the start" : "since the start; answered here now: " + percent(now1));
+    setText("hits-now", now1 === null ? "since the start" : "since the start; now " + percent(now1));
     plot("rps-plot", more / span);
     plot("hits-plot", now1, 1);
   }
