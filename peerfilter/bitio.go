@@ -105,10 +105,6 @@ func (r *bitReader) rice(param uint, limit uint64) uint64 {
 			return 0
 		}
 	}
-	if q > limit>>param {
-		r.fail()
-		return 0
-	}
 	v := q<<param | r.read(param)
 	if v > limit {
 		r.fail()

@@ -150,8 +150,9 @@ func (f *lockless) Add(h Hash) {
 func (f *lockless) Remove(h Hash) {
 	for _, pos := range positionsOf(h, f.blocks) {
 		if f.counters[pos].Add(-1) == 0 {
-			runtime.Gosched() // the gap that is there anyway
+			runtime.Gosched() // as stripeByHash
 			f.bits[pos/64].And(^uint64(1 << (pos % 64)))
+			runtime.Gosched()
 			if f.counters[pos].Load() > 0 { // settling afterwards does not help
 				f.bits[pos/64].Or(1 << (pos % 64))
 			}

@@ -42,6 +42,18 @@ func TestRotating_forgetsAfterSilence(t *testing.T) {
 	}
 }
 
+// TestRotating_lateTurn leaves the pair alone past its turn: what is turned late
+// is not remembered longer.
+func TestRotating_lateTurn(t *testing.T) {
+	r := newRotating(t, RotatingConfig{Params: testParams(100), MaxAge: time.Minute})
+	t0 := time.Unix(1000, 0)
+	h := Hash{1 << 60, 42}
+	r.Add(h, t0)
+	if !r.MayContain(h, t0.Add(90*time.Second)) || r.MayContain(h, t0.Add(121*time.Second)) {
+		t.Error("want it remembered after 90 s and not after 121 s")
+	}
+}
+
 func TestRotating_addRefreshes(t *testing.T) {
 	r := newRotating(t, RotatingConfig{Params: testParams(100), MaxAge: time.Minute})
 	now := time.Unix(1000, 0)

@@ -30,7 +30,6 @@ type Shadow struct {
 	words   []uint64
 	setHash uint64
 	count   int
-	next    int // block where the next Diff begins; above 0 after one that had more
 }
 
 // NewShadow returns the empty published state of c. It holds as much memory
@@ -45,13 +44,13 @@ func (s *Shadow) Params() Params { return s.source.params }
 // Diff advances the published state to the source's bits and stores in dst,
 // whose memory it reuses, what changed. When there are more than
 // [MaxTransitions] changes it stops early and reports more; what dst holds is
-// then a record like any other, and the next Diff goes on from there.
+// then a record like any other, and the next Diff yields what is left.
 func (s *Shadow) Diff(dst *Transitions) (more bool) {
 	dst.Reset()
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	blocks := int(s.source.params.Blocks)
-	for b := s.next; b < blocks; b++ {
+	for b := range blocks {
 		now := (*[blockWords]uint64)(s.source.bits[b*blockWords:])
 		old := (*[blockWords]uint64)(s.words[b*blockWords:])
 		var cur [blockWords]uint64
@@ -64,14 +63,12 @@ func (s *Shadow) Diff(dst *Transitions) (more bool) {
 			continue
 		}
 		if dst.Len() > MaxTransitions-BlockBits {
-			s.next = b
 			return true
 		}
 		for i := range blockWords {
 			s.advance(dst, uint32(b*BlockBits+i*64), &old[i], cur[i])
 		}
 	}
-	s.next = 0
 	return false
 }
 

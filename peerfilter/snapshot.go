@@ -150,9 +150,6 @@ func DecodeSnapshot(b []byte, p Params) (Snapshot, error) {
 			s.words[i] = binary.LittleEndian.Uint64(payload[8*i:])
 		}
 	case snapshotRice:
-		if s.count > 8*n {
-			return Snapshot{}, fmt.Errorf("decode snapshot: %d positions in %d bytes: %w", s.count, n, ErrCorrupt)
-		}
 		s.rice = append([]byte{}, payload...)
 		s.param = uint(b[8])
 	}

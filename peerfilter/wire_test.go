@@ -163,6 +163,7 @@ func TestDecodeRecord_rejects(t *testing.T) {
 		"impossibly many":          {codeRice, func(b []byte) []byte { b[7] = 255; return b }, ErrCorrupt},
 		"fewer positions, Rice":    {codeRice, func(b []byte) []byte { b[5] = 1; return b }, ErrCorrupt},
 		"fewer positions, sector":  {codeSector, func(b []byte) []byte { b[5] = 1; return b }, ErrCorrupt},
+		"much longer payload":      {codeRice, func(b []byte) []byte { b[11] += 32; return append(b, make([]byte, 32)...) }, ErrCorrupt},
 		"long payload":             {codeSector, func(b []byte) []byte { b[11]++; return append(b, 0) }, ErrCorrupt},
 		"padding not zero":         {codeRice, func(b []byte) []byte { b[len(b)-1] |= 0x80; return b }, ErrCorrupt},
 		"quotient beyond m":        {codeRice, func(b []byte) []byte { fillWith(b[recordHeader:], 0xFF); return b }, ErrCorrupt},
@@ -183,6 +184,54 @@ func TestDecodeRecord_rejects(t *testing.T) {
 	}
 	if _, err := DecodeRecord(&r, goodRecord(t, codeRice), Params{}); err == nil {
 		t.Error("no error for no layout")
+	}
+}
+
+func TestDecodeRecord_rejectsEntryWithoutPosition(t *testing.T) {
+	var w bitWriter
+	w.rice(0, 0)
+	w.write(0, K)
+	w.rice(0, 0)
+	w.write(1, K)
+	w.write(9, 6)
+	in := bitReader{b: w.finish()}
+	if readSectors(nil, &in, 1, 0, testParams(1)); !in.bad {
+		t.Error("an entry without a position is taken")
+	}
+}
+
+func TestBitReader_bounds(t *testing.T) {
+	for _, c := range []struct {
+		v, limit uint64
+		param    uint
+		bad      bool
+	}{
+		{0, 0, 0, false}, {1, 0, 0, true}, {7, 7, 3, false}, {8, 7, 3, true}, {7, 6, 3, true}, {100, 100, 0, false},
+		{101, 100, 0, true}, {1 << 32, 1 << 32, 32, false}, {1<<32 + 1, 1 << 32, 32, true}, {5000, 4999, 1, true}, {300, 70, 0, true},
+	} {
+		var w bitWriter
+		w.rice(c.v, c.param)
+		w.write(5, 3)
+		r := bitReader{b: w.finish()}
+		got, after := r.rice(c.param, c.limit), r.read(3)
+		if r.bad != c.bad || !c.bad && (got != c.v || after != 5) {
+			t.Errorf("%d with parameter %d, limit %d: %d, then %d, bad %v", c.v, c.param, c.limit, got, after, r.bad)
+		}
+	}
+}
+
+func TestBitReader_doneSeesWholeBytesLeft(t *testing.T) {
+	for n := range 20 {
+		r := bitReader{b: make([]byte, n)}
+		for i := range n {
+			if r.done() {
+				t.Fatalf("done after %d of %d bytes", i, n)
+			}
+			r.read(8)
+		}
+		if !r.done() {
+			t.Fatalf("not done after %d bytes", n)
+		}
 	}
 }
 
@@ -316,6 +365,7 @@ func TestDecode_memory(t *testing.T) {
 		for kind, b := range map[string][]byte{
 			"Rice record of MaxTransitions":   header(codeRice, MaxTransitions),
 			"sector record of MaxTransitions": header(codeSector, MaxTransitions),
+			"record of 4 M positions":         header(codeRice, 4<<20),
 			"record of 2^24 positions":        header(codeRice, 1<<24-1),
 			"Rice snapshot of 8 M positions":  snapshot(snapshotRice, 8*(mib-snapshotHeader-snapshotCRC)),
 			"Rice snapshot of 2^60 positions": snapshot(snapshotRice, 1<<60),
@@ -331,6 +381,18 @@ func TestDecode_memory(t *testing.T) {
 				}
 			})
 		}
+	}
+}
+
+// TestDecodeRecord_believesNoCount gives a few bytes that claim many positions.
+func TestDecodeRecord_believesNoCount(t *testing.T) {
+	b := []byte{recordForm, byte(LayoutSectors), codeRice, 0, 0}
+	b = appendUint24(b, MaxTransitions)
+	b = append(b, make([]byte, recordHeader-len(b)+16)...)
+	b[11] = 16
+	var r Record
+	if _, err := DecodeRecord(&r, b, testParams(MaxBlocks)); !errors.Is(err, ErrCorrupt) || cap(r.Set) > 0 {
+		t.Errorf("room for %d positions, error %v", cap(r.Set), err)
 	}
 }
 
