@@ -92,6 +92,9 @@ func TestNotModifiedHeader(t *testing.T) {
 	if got := NotModifiedHeader(full); got.Get("Last-Modified") == "" {
 		t.Error("without ETag, Last-Modified belongs to it")
 	}
+	if got := NotModifiedHeader(head("X-Foo: 1")); len(got) != 0 {
+		t.Errorf("of nothing: %v", got)
+	}
 }
 
 // Rule 18: validating what is stored (§4.3.1).
@@ -140,6 +143,7 @@ func TestValidators(t *testing.T) {
 func FuzzEtags(f *testing.F) {
 	f.Add(`W/"a", "b,c", d, "e\"`, `"b,c"`)
 	f.Add(`*`, `"`)
+	f.Add(`,`, `,a`)
 	f.Fuzz(func(t *testing.T, list, tag string) {
 		for m := range etags([]string{list}) {
 			if m == "" || trim(m) != m {

@@ -250,3 +250,43 @@ func TestStored_AsStale(t *testing.T) {
 		t.Errorf("a stale response became fresher: %v", soft.TTL(late))
 	}
 }
+
+func TestNewStored(t *testing.T) {
+	lm := "Last-Modified: " + at(-time.Hour)
+	for _, c := range []struct {
+		name string
+		x    Exchange
+		want Flags
+	}{
+		{"heuristic", got(200, lm), FlagLastModified},
+		{"max-age", got(200, "Cache-Control: max-age=1"), FlagExplicit},
+		{"Expires", got(200, "Expires: 0"), FlagExplicit},
+		{"s-maxage (§3.5)", got(200, "Cache-Control: s-maxage=1"), FlagExplicit | FlagSMaxAge | FlagShared},
+		{"public", got(200, "Cache-Control: public"), FlagShared},
+		{"must-revalidate", got(200, "Cache-Control: must-revalidate"), FlagShared | FlagMustRevalidate},
+		{"proxy-revalidate", got(200, "Cache-Control: proxy-revalidate"), FlagMustRevalidate},
+		{"no-cache", got(200, "Cache-Control: no-cache"), FlagNoCache},
+		{"stale-if-error=0", got(200, "Cache-Control: stale-if-error=0"), FlagStaleIfError},
+		{"ETag", got(200, `ETag: "a"`), FlagETag},
+		{"206", got(206, "Content-Range: bytes 0-1/2"), FlagPartial},
+		{"targeted", got(200, "CDN-Cache-Control: max-age=1", "Expires: 0"), FlagExplicit | FlagTargeted},
+		{"targeted without freshness", got(200, "CDN-Cache-Control: foo", "Expires: 0"), FlagTargeted},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			s := NewStored(c.x, Policy{})
+			if s.Flags != c.want {
+				t.Errorf("flags %b, want %b", s.Flags, c.want)
+			}
+			if s.HasValidator() != (c.want&(FlagETag|FlagLastModified) != 0) {
+				t.Errorf("HasValidator = %v", s.HasValidator())
+			}
+			if int(s.Status) != c.x.Status {
+				t.Errorf("status %d", s.Status)
+			}
+		})
+	}
+	s := NewStored(got(200, lm, "Date: "+at(-time.Minute)), Policy{})
+	if s.Date != epoch.Add(-time.Minute).Unix() || s.LastModified != epoch.Add(-time.Hour).Unix() {
+		t.Errorf("dates %d, %d", s.Date, s.LastModified)
+	}
+}

@@ -287,6 +287,8 @@ func FuzzParseRanges(f *testing.F) {
 		if total > max(size, 0) {
 			t.Fatalf("%d bytes of %d", total, size)
 		}
-		ParseContentRange(s)
+		if got, n, ok := ParseContentRange(s); ok && (got.Start < 0 || got.Length <= 0 || n >= 0 && got.end() > n) {
+			t.Fatalf("%q is %v of %d", s, got, n)
+		}
 	})
 }

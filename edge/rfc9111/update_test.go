@@ -96,6 +96,8 @@ func TestFreshen_setCookie(t *testing.T) {
 		{"pass, public by the 304", head("Cache-Control: max-age=1"), head("Set-Cookie: a=1", "Cache-Control: public"), Policy{}, []string{"a=1"}},
 		{"pass, public no longer", head("Cache-Control: public"), head("Set-Cookie: a=1", "Cache-Control: max-age=1"), Policy{}, nil},
 		{"store", head("Cache-Control: max-age=1"), head("Set-Cookie: a=1"), Policy{StoreSetCookie: true}, []string{"a=1"}},
+		{"store, none in the 304", head("Set-Cookie: a=1"), head(), Policy{StoreSetCookie: true}, []string{"a=1"}},
+		{"store, of the connection", head("Set-Cookie: a=1"), head("Set-Cookie: b=1", "Connection: set-cookie"), Policy{StoreSetCookie: true}, []string{"a=1"}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			if got := Freshen(c.stored, c.nm, c.p)["Set-Cookie"]; !slices.Equal(got, c.want) {
@@ -192,6 +194,8 @@ func TestHeadFreshens(t *testing.T) {
 		{"other length", 200, head("Content-Length: 5"), 200, head("Content-Length: 6"), HeadInvalidates},
 		{"other length, same tag", 200, head(`ETag: "a"`, "Content-Length: 5"), 200, head(`ETag: "a"`, "Content-Length: 6"), HeadInvalidates},
 		{"length of a part is another thing", 206, head(`ETag: "a"`, "Content-Length: 5"), 200, head(`ETag: "a"`, "Content-Length: 60"), HeadUpdates},
+		{"length unknown here", 200, head(), 200, head("Content-Length: 6"), HeadUpdates},
+		{"length unknown there", 200, head("Content-Length: 5"), 200, head(), HeadUpdates},
 		{"404 where there was a 200", 200, head(), 404, head(), HeadInvalidates},
 		{"410 where there was a 200", 200, head(), 410, head(), HeadInvalidates},
 		{"404 as before", 404, head(), 404, head(), HeadNothing},

@@ -130,6 +130,13 @@ func TestVariantKey_namesItsFields(t *testing.T) {
 	}
 }
 
+func TestVariantKey_noLinesIsAbsent(t *testing.T) {
+	names := []string{"Foo"}
+	if !Matches(names, VariantKey(names, http.Header{"Foo": {}}), http.Header{}) {
+		t.Error("a field without lines differs from an absent one")
+	}
+}
+
 func TestMatches_allocatesNothing(t *testing.T) {
 	names := []string{"Accept-Encoding", "Accept-Language", "User-Agent", "X-Foo"}
 	req := head("Accept-Encoding: gzip, deflate, br;q=0.9, zstd", "Accept-Language: en-GB, en;q=0.9, de;q=0.8", "X-Foo: a, b", "User-Agent: "+strings.Repeat("x", 120))
