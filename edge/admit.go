@@ -23,9 +23,11 @@ const (
 	rejectFields = "fields"
 	rejectLoop   = "loop"
 	rejectHop    = "hop"
+
+	rejectFraming = "framing" // see framing.go
 )
 
-var rejectReasons = []string{rejectHost, rejectTarget, rejectMethod, rejectFields, rejectLoop, rejectHop}
+var rejectReasons = []string{rejectHost, rejectTarget, rejectMethod, rejectFields, rejectLoop, rejectHop, rejectFraming}
 
 // admit checks what must hold of every request, and fills in what it asks
 // for; when something does not, the request has been answered.
@@ -101,9 +103,12 @@ func splitTarget(r *http.Request) (path, query string, ok bool) {
 	return path, query, true
 }
 
-// reject answers a request that has no key; it returns false.
+// reject answers a request that has no key; it returns false. Who sends a
+// malformed one may see its other requests on this connection in another way
+// than we do, so the connection ends.
 func (n *Node) reject(rq *request, reason string, status int, text string) bool {
 	n.metrics.rejected.WithLabelValues(reason).Inc()
+	rq.hangUp = status == http.StatusBadRequest
 	n.failWith(rq, status, rfc9111.CacheStatus{}, text)
 	return false
 }

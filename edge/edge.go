@@ -292,7 +292,11 @@ func (n *Node) serveAll() {
 		n.background.Add(1)
 		go func() {
 			defer n.background.Done()
-			if err := n.servers[i].Serve(n.listeners[i]); !errors.Is(err, http.ErrServerClosed) {
+			ln := n.listeners[i]
+			if i != lnAdmin {
+				ln = framedListener{ln, n.metrics.rejected.WithLabelValues(rejectFraming)}
+			}
+			if err := n.servers[i].Serve(ln); !errors.Is(err, http.ErrServerClosed) {
 				n.fatal(fmt.Errorf("serve %s: %w", n.listeners[i].Addr(), err))
 			}
 		}()

@@ -6,6 +6,7 @@ import (
 	"net/http"
 	"net/textproto"
 	"strings"
+	"sync/atomic"
 	"time"
 
 	"edged/edge/rfc9111"
@@ -55,11 +56,17 @@ func (n *Node) pass(rq *request, why string, res result) {
 	if h["User-Agent"] == nil {
 		h["User-Agent"] = nil
 	}
+	upload := &uploadReader{rq: rq, body: rq.r.Body}
 	if rq.hasBody() {
-		out.Body = &uploadReader{rq: rq, body: rq.r.Body}
+		out.Body = upload
 	}
 
 	resp, err := rq.site.pool.Do(out)
+	if err != nil && upload.broken() {
+		rq.hangUp = true
+		n.fail(rq, http.StatusBadRequest, why, "the request's content broke off, or its framing is not valid")
+		return
+	}
 	if err != nil {
 		n.countOriginError(rq.site.Name, err)
 		n.failUpstream(rq, why, err, false)
@@ -126,6 +133,9 @@ func (n *Node) tunnel(rq *request, resp *http.Response, why string, asked bool) 
 	}
 	defer conn.Close()
 	defer origin.Close()
+	if c, ok := conn.(*framedConn); ok {
+		c.passThrough()
+	}
 	conn.SetDeadline(time.Time{})
 	h := rq.w.Header()
 	for name, v := range forwardable(resp.Header) {
@@ -152,10 +162,12 @@ func (n *Node) tunnel(rq *request, resp *http.Response, why string, asked bool) 
 	n.count(rq, resBypass)
 }
 
-// uploadReader bounds each pause of a client that sends a body.
+// uploadReader bounds each pause of a client that sends a body, and remembers
+// whether it was the client who broke it off.
 type uploadReader struct {
-	rq   *request
-	body io.ReadCloser
+	rq     *request
+	body   io.ReadCloser
+	failed atomic.Bool
 }
 
 func (u *uploadReader) Read(p []byte) (int, error) {
@@ -164,11 +176,17 @@ func (u *uploadReader) Read(p []byte) (int, error) {
 	k, err := u.body.Read(p)
 	if err != nil {
 		ctl.SetReadDeadline(time.Time{})
+		// Reading after Close is the sender's doing: it has its answer already.
+		if err != io.EOF && !errors.Is(err, http.ErrBodyReadAfterClose) {
+			u.failed.Store(true)
+		}
 	}
 	return k, err
 }
 
 func (u *uploadReader) Close() error { return u.body.Close() }
+
+func (u *uploadReader) broken() bool { return u.failed.Load() }
 
 // forwardable returns the fields of a response that go on to the client: the
 // end-to-end ones. Cache-Status is rebuilt by who serves it.

@@ -370,6 +370,9 @@ func (n *Node) answer(rq *request, status int, cs rfc9111.CacheStatus, text stri
 	h["Content-Type"] = []string{"text/plain; charset=utf-8"}
 	h["X-Content-Type-Options"] = []string{"nosniff"}
 	h["Cache-Control"] = []string{"no-store"}
+	if rq.hangUp {
+		h["Connection"] = []string{"close"}
+	}
 	text = strconv.Itoa(status) + " " + http.StatusText(status) + ": " + text + "\n"
 	h["Content-Length"] = []string{strconv.Itoa(len(text))}
 	n.finishHead(rq, cs, "")

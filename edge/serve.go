@@ -32,6 +32,7 @@ type request struct {
 	dirs   rfc9111.RequestDirectives
 
 	report  bool // the catalog wants to know what the origin says
+	hangUp  bool // the connection ends with this answer
 	counted bool
 }
 
