@@ -35,6 +35,7 @@ type counters struct {
 	collapsed int64
 	bloom     map[string]Bloom // by partition
 	rpcs      map[string]int64 // by result
+	busy      int64            // peer requests not sent, as too many were in flight
 	origin    map[string]int64 // by result
 	expected  map[string]float64
 	fill      map[string]float64
@@ -69,6 +70,7 @@ func readCounters(ss samples) (counters, error) {
 		expected:  ss.by("edged_filter_expected_false_positive_rate", "partition"),
 		fill:      ss.by("edged_filter_fill_ratio", "partition"),
 		collapsed: total("edged_collapsed_requests_total"),
+		busy:      total("edged_peer_busy_total"),
 		gossip:    total("edged_gossip_sent_bytes_total"),
 		evictions: total("edged_store_evictions_total"),
 		purges:    total("edged_purges_total"),
@@ -107,6 +109,7 @@ func (c counters) minus(before counters) counters {
 		d.bloom[p] = b.plus(before.bloom[p], -1)
 	}
 	d.collapsed -= before.collapsed
+	d.busy -= before.busy
 	d.gossip -= before.gossip
 	d.evictions -= before.evictions
 	d.purges -= before.purges

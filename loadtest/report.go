@@ -71,7 +71,10 @@ type Group struct {
 	PeerRPCs           int64            `json:"peer_rpcs"`
 	PeerRPCResults     map[string]int64 `json:"peer_rpc_results"`
 	PeerRPCsPerRequest float64          `json:"peer_rpcs_per_request"`
-	PeerRPCsSkipped    int64            `json:"peer_rpcs_skipped"` // look-ups that no peer was asked about: Bloom.Negative
+	// PeerRPCsBusy were not sent, as too many were in flight to the peer: an
+	// overloaded group has fewer RPCs than it wanted.
+	PeerRPCsBusy    int64 `json:"peer_rpcs_busy"`
+	PeerRPCsSkipped int64 `json:"peer_rpcs_skipped"` // look-ups that no peer was asked about: Bloom.Negative
 	// SkipRatio is PeerRPCsSkipped by all look-ups that missed locally.
 	SkipRatio      float64 `json:"skip_ratio"`
 	OriginRequests int64   `json:"origin_requests"`
@@ -246,6 +249,7 @@ func (g *Group) addNodes(nodes []NodeReport, counts []counters) {
 		n.CPUSeconds, n.ResidentBytes = c.cpu, c.memory
 
 		g.PeerRPCs += n.PeerRPCs
+		g.PeerRPCsBusy += c.busy
 		for k, v := range c.rpcs {
 			g.PeerRPCResults[k] += v
 		}

@@ -195,7 +195,7 @@ func TestRun_stopsOnInterrupt(t *testing.T) {
 	o.Duration = time.Hour
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
-	out.text, out.then = "   2s", cancel // in the second progress line
+	out.text, out.then = "/s  p99", cancel // in the first progress line
 	r, err := Run(ctx, o)
 	if !errors.Is(err, context.Canceled) {
 		t.Errorf("got %v, want the cause", err)
@@ -271,6 +271,7 @@ func TestCrossCheck(t *testing.T) {
 		{"a look-up was counted twice", func(g *Group, _ []counters, _ map[string]int64) { g.Bloom.Unknown++ }, "look-ups"},
 		{"no RPC for a positive", func(g *Group, _ []counters, _ map[string]int64) { g.PeerRPCs = 11 }, "peer RPCs"},
 		{"the origin saw more", func(_ *Group, _ []counters, o map[string]int64) { o[ClassKey]++ }, "origin"},
+		{"the origin saw more than the nodes tried", func(_ *Group, _ []counters, o map[string]int64) { o[ClassKey] = 99 }, "origin"},
 		{"the origin saw fewer", func(_ *Group, _ []counters, o map[string]int64) { o[ClassKey]-- }, "origin"},
 	} {
 		g, counts, origin := agree()
@@ -280,6 +281,14 @@ func TestCrossCheck(t *testing.T) {
 			t.Errorf("%s: %q, want %q", tc.name, got, tc.want)
 		}
 	}
+	t.Run("a request that the origin did not answer may not have got there", func(t *testing.T) {
+		g, counts, origin := agree()
+		g.OriginRequests++
+		counts[0].origin = map[string]int64{"2xx": 25, "error": 1}
+		if got := crossCheck(g, counts, origin); len(got) != 0 {
+			t.Errorf("%q", got)
+		}
+	})
 	t.Run("an unanswered request may have reached a node", func(t *testing.T) {
 		g, counts, origin := agree()
 		g.Requests, g.ErrorKinds = 102, map[string]int64{errTimeout: 2}
@@ -288,6 +297,29 @@ func TestCrossCheck(t *testing.T) {
 			t.Errorf("%q", got)
 		}
 	})
+}
+
+func TestREADME_namesWhatThereIs(t *testing.T) {
+	data, err := os.ReadFile("README.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	text := string(data)
+	for _, s := range Scenarios() {
+		if !strings.Contains(text, "| `"+s.Name+"` |") {
+			t.Errorf("the README lacks scenario %s", s.Name)
+		}
+	}
+	for _, n := range thresholdNames() {
+		if !strings.Contains(text, n) {
+			t.Errorf("the README lacks threshold value %s", n)
+		}
+	}
+	_, example, _ := strings.Cut(text, "```yaml\n")
+	example, _, _ = strings.Cut(example, "```")
+	if s, err := ReadScenario(strings.NewReader(example)); err != nil || len(s.Phases) != 2 || len(s.FailIf) != 3 {
+		t.Errorf("the example of the README: %v, %+v", err, s)
+	}
 }
 
 func TestExpectedRate_isOverAllPeers(t *testing.T) {

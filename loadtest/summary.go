@@ -40,7 +40,11 @@ var summaryRows = []row{
 		return counted(g, fmt.Sprintf("%d (%s)", g.PeerRPCsSkipped, percent(g.SkipRatio)))
 	}},
 	{"peer RPCs", func(g *Group) string {
-		return counted(g, fmt.Sprintf("%d (%.4f a request)", g.PeerRPCs, g.PeerRPCsPerRequest))
+		v := fmt.Sprintf("%d (%.4f a request)", g.PeerRPCs, g.PeerRPCsPerRequest)
+		if g.PeerRPCsBusy > 0 {
+			v += fmt.Sprintf(", %d not sent: peer busy", g.PeerRPCsBusy)
+		}
+		return counted(g, v)
 	}},
 	{"origin requests", func(g *Group) string { return counted(g, fmt.Sprint(g.OriginRequests)) }},
 	{"false positives", func(g *Group) string {
@@ -113,6 +117,9 @@ func (r *Report) summarise(w io.Writer) {
 			fmt.Fprintf(w, ": %s of them, %s saved", percent(c.PeerRPCRatio), percent(1-c.PeerRPCRatio))
 		}
 		fmt.Fprintln(w, ".")
+		if r.NoFilters.PeerRPCsBusy > 0 {
+			fmt.Fprintln(w, "Without filters the peers could not take all requests meant for them, so the difference is larger than that: lower the rate to see it.")
+		}
 	}
 	for i, g := range groups {
 		g.summariseNodes(w, len(groups) > 1, i)
