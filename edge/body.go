@@ -20,6 +20,13 @@ const (
 	stallTimeout = 5 * time.Second
 )
 
+const (
+	manyReaders  = 16
+	wakePause    = 5 * time.Microsecond
+	maxWakePause = 5 * time.Millisecond
+	enoughNews   = 64 << 10
+)
+
 var (
 	errTooSlow   = errors.New("reader fell behind the others of a response too large to keep")
 	errAbandoned = errors.New("nobody waits for this response any more")
@@ -62,6 +69,10 @@ type body struct {
 	reserved int64
 	readers  map[*bodyReader]struct{}
 	joined   bool // there has been a reader
+
+	unseen int64     // bytes since the readers were last woken
+	woken  time.Time // when that was
+	waking bool      // a timer will
 }
 
 // newBody makes a body that is kept whole up to limit bytes; limit 0 makes a
@@ -76,6 +87,7 @@ func newBody(limit, hint int64, b budget) *body {
 
 // wakeLocked lets every reader look again.
 func (b *body) wakeLocked() {
+	b.unseen, b.woken, b.waking = 0, time.Now(), false
 	close(b.change)
 	b.change = make(chan struct{})
 }
@@ -227,8 +239,29 @@ func (b *body) wrote(n int) {
 	i := len(b.chunks) - 1
 	b.chunks[i] = b.chunks[i][:len(b.chunks[i])+n]
 	b.end += int64(n)
-	b.wakeLocked()
+	b.newsLocked(int64(n))
 	b.mu.Unlock()
+}
+
+// newsLocked wakes the readers for n more bytes. Many readers are not woken
+// for every few of them: waking costs some microseconds each, so that a
+// thousand of them would keep a core busy with small writes. They wait
+// wakePause each at most, all together for no longer than maxWakePause.
+func (b *body) newsLocked(n int64) {
+	b.unseen += n
+	pause := min(time.Duration(len(b.readers))*wakePause, maxWakePause)
+	if len(b.readers) < manyReaders || b.end == n || b.unseen >= enoughNews || time.Since(b.woken) >= pause {
+		b.wakeLocked()
+		return
+	}
+	if !b.waking {
+		b.waking = true
+		time.AfterFunc(pause, func() {
+			b.mu.Lock()
+			b.wakeLocked()
+			b.mu.Unlock()
+		})
+	}
 }
 
 // close ends the body: complete when err is nil.

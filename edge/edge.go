@@ -341,13 +341,19 @@ func (n *Node) Err() error {
 	return n.err
 }
 
-// MemoryLimit is what the process should tell the runtime to stay below
-// (debug.SetMemoryLimit): the budgets, the filters, and room for garbage and
-// connections.
+// MemoryLimit is what the process should tell the runtime to stay below at the
+// moment (debug.SetMemoryLimit): the store's budget with a quarter for
+// garbage, what is in flight, the absences and filters that there are, and
+// room for connections.
 func (n *Node) MemoryLimit() int64 {
-	limit := n.cfg.Cache.Memory + n.cfg.Cache.Memory/4 + n.cfg.Negative.Capacity/4 + 48<<20
-	for _, p := range n.plans {
-		limit += int64(p.CounterBytes + 2*p.ReplicaBytes + p.AllReplicaBytes)
+	limit := n.cfg.Cache.Memory*5/4 + n.budget.Used() + n.negative.Stats().Bytes*5/4 + 32<<20
+	peers := len(n.topo.Load().peers)
+	for i, p := range n.plans {
+		c, _, _ := n.filters[i].current()
+		limit += int64(c.Params().Bits()) * 6 / 8 // counters, bits and their shadow
+		if peers > 0 {
+			limit += int64(p.AllReplicaBytes) * int64((peers+p.Peers-1)/p.Peers)
+		}
 	}
 	return limit
 }
