@@ -338,3 +338,38 @@ func TestCluster_portTaken(t *testing.T) {
 		t.Fatalf("got %v", err)
 	}
 }
+
+func TestCluster_rotatesKeys(t *testing.T) {
+	checkLeaks(t)
+	old, fresh := testKey, bytes.Repeat([]byte{9}, 32)
+	a := mustStart(t, "a", nil, nil)
+	b := mustStart(t, "b", []string{a.Addr()}, nil)
+	stored := 0
+	works := func(when string) {
+		t.Helper()
+		stored++
+		a.filters[0].Add(key(stored))
+		eventually(t, 5*time.Second, "records arrive "+when, func() bool { return b.Lookup(0, key(stored)).Contains("a") })
+		ctx, cancel := context.WithTimeout(t.Context(), 2*time.Second)
+		defer cancel()
+		for _, n := range []*testNode{a, b} {
+			if _, missing := n.Purge(ctx, Purge{ID: n.cfg.Name + when}); missing != nil {
+				t.Errorf("%s: %v miss %s's purge", when, missing, n.cfg.Name)
+			}
+		}
+	}
+	works("before")
+	for _, keys := range [][][]byte{{old, fresh}, {fresh, old}, {fresh}} {
+		for i, n := range []*testNode{a, b} {
+			if err := n.SetKeys(keys); err != nil {
+				t.Fatal(err)
+			}
+			works(fmt.Sprintf("with %d keys on %d", len(keys), i+1))
+		}
+	}
+	if err := a.SetKeys(nil); err == nil {
+		t.Error("the keys can be taken away")
+	}
+	c := mustStart(t, "c", []string{a.Addr()}, nil) // still the old key
+	eventually(t, 3*time.Second, "the old key is refused", func() bool { return strings.Contains(c.logs.String(), "cluster.key_file") })
+}

@@ -28,6 +28,7 @@ type core struct {
 	replicas []*peerfilter.Replicas
 	peers    []*peer // sorted by name
 	bySender map[uint64]*peer
+	live     int // reachable peers
 	draining bool
 
 	nextFlush time.Duration
@@ -171,20 +172,19 @@ func (c *core) jitter(d time.Duration) time.Duration {
 // flushInterval is the time between two flushes: never more than 125 messages
 // a second leave, whatever the number of members.
 func (c *core) flushInterval() time.Duration {
-	return max(c.cfg.flush, time.Duration(c.reachable()+1)*flushPerMember)
+	return max(c.cfg.flush, time.Duration(c.live+1)*flushPerMember)
 }
 
 func (c *core) headInterval() time.Duration { return max(headInterval, c.flushInterval()) }
 
-// reachable is the number of peers that records are sent to.
-func (c *core) reachable() int {
-	n := 0
+// recount follows a change of who is reachable.
+func (c *core) recount() {
+	c.live = 0
 	for _, p := range c.peers {
 		if p.reachable() {
-			n++
+			c.live++
 		}
 	}
-	return n
 }
 
 // tick does all that is due.

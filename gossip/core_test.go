@@ -592,3 +592,20 @@ func TestCore_membersAreBounded(t *testing.T) {
 		t.Error("a live member finds no room beside a dead one")
 	}
 }
+
+func TestReplica_recordThatLiesIsFound(t *testing.T) {
+	p := live(t)
+	s := p.b.streams[0]
+	var tr peerfilter.Transitions
+	p.store(1)
+	s.shadow.Diff(&tr)
+	data, err := peerfilter.AppendRecord(nil, s.params, peerfilter.Record{Seq: s.seq + 1, SetHash: s.shadow.SetHash() + 1, Transitions: tr})
+	if err != nil {
+		t.Fatal(err)
+	}
+	b := appendFrameHeader(nil, 0, p.b.sender, p.b.cfg.boot)
+	// The head is right, so only the record itself can give it away.
+	b = appendSection(b, section{part: s.key, epoch: s.epoch, head: s.seq + 1, hash: s.shadow.SetHash(), first: s.seq + 1, records: [][]byte{data}})
+	p.deliver(sendEffect{payload: sealFrame(b)})
+	p.want(ReplicaDiverged, false)
+}

@@ -84,7 +84,7 @@ func (c *core) flush(now time.Duration) {
 	// The interval stretches so that the records of this flush, sent to
 	// everyone, stay within the limit of bytes a second.
 	t := c.flushInterval()
-	t = max(t, time.Duration(float64(out*c.reachable())/float64(c.cfg.rateLimit)*float64(time.Second)))
+	t = max(t, time.Duration(float64(out*c.live)/float64(c.cfg.rateLimit)*float64(time.Second)))
 	c.nextFlush = now + t - t/10 + c.jitter(t/5)
 }
 

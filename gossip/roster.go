@@ -95,6 +95,7 @@ func (c *core) memberUp(now time.Duration, name, addr string, meta nodeMeta) {
 	if p.state != StateAlive {
 		p.state, p.changed = StateAlive, now
 	}
+	c.recount()
 	switch {
 	case old.boot != meta.boot:
 		c.log(slog.LevelInfo, "member was restarted", "member", name, "gossip", addr, "peer", p.peerAddr())
@@ -157,6 +158,7 @@ func (c *core) memberDown(now time.Duration, name string) {
 		return
 	}
 	p.state, p.changed = StateFailed, now
+	c.recount()
 	if p.meta.draining() {
 		p.state = StateLeft
 		c.dropReplicas(p)
