@@ -338,8 +338,15 @@ func (n *Node) write(rq *request, p []byte) error {
 	return err
 }
 
+// extendWrite gives the client time for the next write. It is not asked for
+// with each of many small ones.
 func (n *Node) extendWrite(rq *request) {
-	http.NewResponseController(rq.w).SetWriteDeadline(time.Now().Add(writeTimeout))
+	now := time.Now()
+	if now.Sub(rq.extended) < writeTimeout/10 {
+		return
+	}
+	rq.extended = now
+	http.NewResponseController(rq.w).SetWriteDeadline(now.Add(writeTimeout))
 }
 
 // sendInformational passes a 1xx answer on.

@@ -31,9 +31,10 @@ type request struct {
 	key    store.Key
 	dirs   rfc9111.RequestDirectives
 
-	report  bool // the catalog wants to know what the origin says
-	hangUp  bool // the connection ends with this answer
-	counted bool
+	report   bool      // the catalog wants to know what the origin says
+	extended time.Time // when the write deadline was last moved
+	hangUp   bool      // the connection ends with this answer
+	counted  bool
 }
 
 // serveClient is one client request's way.
