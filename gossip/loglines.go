@@ -22,12 +22,13 @@ const (
 	lineQueue     = "queue_full" // more packets than were looked at
 	lineProbe     = "probe"      // a member did not answer
 	lineRefute    = "refute"     // somebody thought us dead
-	lineConflict  = "conflict"   // two nodes with one name; told by us, better
+	lineConflict  = "conflict"   // two nodes with one name; never logged, see tellConflict
 	lineOther     = "other"
 )
 
-func lineClasses() []string {
-	return []string{lineStreamKey, linePacketKey, lineLabel, lineQueue, lineProbe, lineRefute, lineConflict, lineOther}
+// LineClasses lists all classes in Stats.LogDropped.
+func LineClasses() []string {
+	return []string{lineStreamKey, linePacketKey, lineLabel, lineQueue, lineProbe, lineRefute, lineOther}
 }
 
 // lines takes the log of the membership library, which writes a line for each
@@ -45,7 +46,7 @@ type lines struct {
 
 func newLines(log *slog.Logger, suspect func(string)) *lines {
 	l := &lines{log: log, suspect: suspect, last: map[string]time.Time{}, skipped: map[string]uint64{}, dropped: map[string]uint64{}}
-	for _, c := range lineClasses() {
+	for _, c := range LineClasses() {
 		l.dropped[c] = 0
 	}
 	return l
@@ -65,7 +66,7 @@ func (l *lines) Write(b []byte) (int, error) {
 			}
 		}
 	}
-	if level < slog.LevelWarn {
+	if level < slog.LevelWarn || class == lineConflict { // of a conflict tellConflict says more
 		l.log.Debug("membership", "line", text)
 		return len(b), nil
 	}
