@@ -39,6 +39,9 @@ type tally struct {
 	n      map[[2]uint64]int
 	closed bool // replaced by a rebuild: nothing may be told any more
 
+	forbidden [2]uint64 // must not be told of this one
+	seen      func()    // called with the partition locked
+
 	part *partition
 	keys map[[2]uint64]*Key
 }
@@ -67,6 +70,15 @@ func (f *tally) Remove(h [2]uint64) {
 func (f *tally) check(op string, h [2]uint64) {
 	if f.closed {
 		f.t.Errorf("%s on a filter that was replaced", op)
+	}
+	if h == f.forbidden && h != [2]uint64{} {
+		f.t.Errorf("%s(%x)", op, h)
+	}
+	if f.seen != nil {
+		f.seen()
+	}
+	if f.part != nil && f.part.used.Load() > f.part.limit {
+		f.t.Errorf("%s with %d bytes of %d in use", op, f.part.used.Load(), f.part.limit)
 	}
 	// A rebuild adds keys that are found, so only the present filter is asked.
 	if f.part == nil || f.part.filter.Load() == nil || *f.part.filter.Load() != Filter(f) {

@@ -35,6 +35,11 @@ func TestBody_readsLikeItsBytes(t *testing.T) {
 		if got := bytes.Join(b.Slices(nil), nil); !bytes.Equal(got, whole) {
 			t.Fatalf("Slices = %q, want %q", got, whole)
 		}
+		for _, c := range b.Slices(nil) {
+			if len(c) == 0 {
+				t.Fatal("Slices has an empty chunk")
+			}
+		}
 		off, n := rnd.Int64N(14)-2, rnd.Int64N(14)-2
 		var got []byte
 		for c := range b.Section(off, n) {
@@ -80,6 +85,24 @@ type failAfter struct {
 }
 
 func (f failAfter) Write([]byte) (int, error) { return f.n, f.err }
+
+func TestBody_countsCapacity(t *testing.T) {
+	for _, c := range []struct {
+		name   string
+		chunks [][]byte
+		want   int64
+	}{
+		{"empty", [][]byte{make([]byte, 0, 4096)}, 0},
+		{"one", [][]byte{make([]byte, 1, 4096)}, 4096},
+		{"two and the slice that holds them", [][]byte{make([]byte, 1, 4096), make([]byte, 17)}, 4096 + 24 + 48},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			if b := NewBody(c.chunks); b.alloc != c.want {
+				t.Errorf("counts %d, want %d", b.alloc, c.want)
+			}
+		})
+	}
+}
 
 func TestResponse_Compact(t *testing.T) {
 	for _, c := range []struct {

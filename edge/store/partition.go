@@ -124,7 +124,7 @@ func (p *partition) take(k *Key, r *Response) Reason {
 }
 
 func (p *partition) replace(k *Key, old, r *Response) bool {
-	if old == r || p.take(k, r) != Stored {
+	if p.take(k, r) != Stored {
 		return false
 	}
 	p.mu.Lock()

@@ -8,13 +8,13 @@ type Purged struct {
 
 // Purge shows every stored response, in all partitions, to judge, which
 // returns what shall stand in its place: r itself to keep it, nil to drop it,
-// or another response to mark it (a soft purge returns r.With(...)). A mark for
-// which there is no room drops the response. It returns what was done.
+// or another, not yet stored, to mark it (a soft purge returns r.With(...)). A
+// mark for which there is no room drops the response.
 //
 // No lock is held while judge runs, and the walk goes shard by shard with the
 // lock held only to list a shard's keys and to take a response out; requests
-// are served meanwhile. judge may be asked about more than one response of a
-// key again when the key changes under it, and must not call the store.
+// are served meanwhile. When a key changes between judgement and deed, all its
+// responses are judged again.
 //
 // What is stored when Purge is called and still there at its turn is judged.
 // What is put meanwhile may be missed: a caller that fetches while it purges

@@ -7,7 +7,7 @@ package store
 // It goes shard by shard under the lock; from its turn on, a shard's changes
 // go to both filters. When it returns, the former filter is told nothing any
 // more. A second Rebuild of the partition waits for the first. It does nothing
-// when next is the present filter.
+// when next, a pointer like all filters, is the present filter.
 func (s *Store) Rebuild(part int, next Filter) {
 	s.parts[part].rebuild(next)
 }

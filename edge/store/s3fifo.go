@@ -76,45 +76,34 @@ func (q *s3fifo) victim(pinned *Response) *Response {
 	var least *Response
 	var leastFreq uint32
 	for range maxScan {
-		switch {
-		case q.small.hasOther(pinned) && (q.small.bytes > (q.small.bytes+q.main.bytes)/smallShare || !q.main.hasOther(pinned)):
-			r := q.small.tail
-			switch {
-			case r == pinned:
-				q.small.toHead(r)
-			case r.freq.Load() >= promoteFreq:
-				r.freq.Store(0)
-				q.small.remove(r)
-				q.main.push(r, mainQueue)
-			default:
-				return r
-			}
-		case q.main.hasOther(pinned):
-			r := q.main.tail
-			f := r.freq.Load()
-			if r == pinned {
-				q.main.toHead(r)
-				continue
-			}
-			if f == 0 {
-				return r
-			}
-			lower(&r.freq)
-			q.main.toHead(r)
-			if least == nil || f < leastFreq {
-				least, leastFreq = r, f
-			}
-		default:
+		from := &q.main
+		if q.small.hasOther(pinned) && (q.small.bytes > (q.small.bytes+q.main.bytes)/smallShare || !q.main.hasOther(pinned)) {
+			from = &q.small
+		} else if !q.main.hasOther(pinned) {
 			return nil
 		}
+		r := from.tail
+		if r == pinned {
+			from.toHead(r)
+			continue
+		}
+		f := r.freq.Load()
+		switch {
+		case from == &q.main && f > 0:
+			lower(&r.freq)
+			q.main.toHead(r)
+		case from == &q.small && f >= promoteFreq:
+			r.freq.Store(0)
+			q.small.remove(r)
+			q.main.push(r, mainQueue)
+		default:
+			return r
+		}
+		if least == nil || f < leastFreq {
+			least, leastFreq = r, f
+		}
 	}
-	if least != nil {
-		return least
-	}
-	if r := q.main.last(pinned); r != nil {
-		return r
-	}
-	return q.small.last(pinned)
+	return least
 }
 
 // lower takes one use off. A use that comes at the same moment may be lost.
@@ -151,14 +140,6 @@ type fifo struct {
 
 // hasOther reports whether it holds anything but r.
 func (f *fifo) hasOther(r *Response) bool { return f.n > 1 || f.n == 1 && f.head != r }
-
-// last returns what stands nearest to the tail and is not pinned.
-func (f *fifo) last(pinned *Response) *Response {
-	if f.tail != nil && f.tail == pinned {
-		return pinned.prev
-	}
-	return f.tail
-}
 
 func (f *fifo) push(r *Response, id queueID) {
 	r.where = id

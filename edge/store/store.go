@@ -25,8 +25,8 @@ type Key struct {
 // The store alone calls Add and Remove: Add once when a key's first response
 // is about to be stored, before a Get can find it; Remove once when its last
 // response has left, after no Get can find it. Both are called with the
-// partition locked, so they must be short and must not call the store.
-// MayContain is there for readers; it may run at any time.
+// partition locked, so they must be short and must not call the store. A Filter
+// is a pointer: the store compares filters. MayContain is there for readers; it may run at any time.
 type Filter interface {
 	Add(h [2]uint64)
 	Remove(h [2]uint64)
@@ -228,7 +228,7 @@ type Stats struct {
 // Evictions counts the responses that left to make room, by where they stood.
 type Evictions struct {
 	Small    uint64 // never used enough to leave the small queue
-	Main     uint64 // used once, and no more
+	Main     uint64 // in the main queue, and not used since their last turn
 	Variants uint64 // the oldest of a key with too many variants
 }
 
