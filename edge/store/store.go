@@ -25,8 +25,9 @@ type Key struct {
 // The store alone calls Add and Remove: Add once when a key's first response
 // is about to be stored, before a Get can find it; Remove once when its last
 // response has left, after no Get can find it. Both are called with the
-// partition locked, so they must be short and must not call the store. A Filter
-// is a pointer: the store compares filters. MayContain is there for readers; it may run at any time.
+// partition locked, so they must be short and must not call the store.
+// MayContain is there for readers; it may run at any time. A Filter is a
+// pointer, since the store compares filters.
 type Filter interface {
 	Add(h [2]uint64)
 	Remove(h [2]uint64)
