@@ -34,6 +34,7 @@ var described = []struct {
 	{"edged_gossip_received_bytes_total", "Bytes received from members, by kind.", []string{"kind"}},
 	{"edged_gossip_dropped_total", "Messages, or parts of one, that were dropped, by reason.", []string{"reason"}},
 	{"edged_gossip_refused_total", "Peer requests refused, by reason.", []string{"reason"}},
+	{"edged_gossip_log_lines_dropped_total", "Lines of the membership library that were not logged, by class.", []string{"class"}},
 	{"edged_members", "Members by state, this node included.", []string{"state"}},
 	{"edged_store_bytes", "Memory of stored responses: bodies, heads and index.", []string{"tier", "partition"}},
 	{"edged_store_objects", "Stored responses.", []string{"tier", "partition"}},
@@ -120,6 +121,9 @@ func (c *collector) Collect(ch chan<- prometheus.Metric) {
 	}
 	for reason, v := range gs.Refused {
 		count("edged_gossip_refused_total", v, reason)
+	}
+	for class, v := range gs.LogDropped {
+		count("edged_gossip_log_lines_dropped_total", v, class)
 	}
 	c.replicas(gs.Replicas, gauge, count)
 

@@ -237,7 +237,7 @@ func (n *Node) listen() error {
 		}
 		n.listeners[i] = ln
 	}
-	n.ownPort = fmt.Sprintf(":%d", n.listeners[lnClient].Addr().(*net.TCPAddr).Port)
+	n.ownPort = ":" + itoa(int64(n.listeners[lnClient].Addr().(*net.TCPAddr).Port))
 	return nil
 }
 
@@ -249,7 +249,7 @@ func (n *Node) startGossip() error {
 	}
 	g, err := gossip.New(gossip.Config{
 		Name: n.cfg.Name, Role: string(n.cfg.Cluster.Role), Bind: n.cfg.Cluster.Gossip, Advertise: n.cfg.Cluster.Advertise,
-		PeerAddr: n.listeners[lnPeer].Addr().String(), Join: n.cfg.Cluster.Join, Keys: n.cfg.Cluster.Keys,
+		PeerAddr: n.peerAddr(), Join: n.cfg.Cluster.Join, Keys: n.cfg.Cluster.Keys,
 		Seed: n.seed, Partitions: parts, Logger: n.log.With("part", "gossip"),
 		OnMembers: n.membersChanged, OnPurge: n.purgeFromMember, OnConflict: n.fatal,
 	})
@@ -261,6 +261,15 @@ func (n *Node) startGossip() error {
 		g.Publish(i, n.filters[i].counting)
 	}
 	return nil
+}
+
+// peerAddr is where the others reach this node's peer listener.
+func (n *Node) peerAddr() string {
+	addr := n.listeners[lnPeer].Addr().(*net.TCPAddr)
+	if n.cfg.Cluster.Advertise != "" {
+		return net.JoinHostPort(n.cfg.Cluster.Advertise, itoa(int64(addr.Port)))
+	}
+	return addr.String()
 }
 
 // membersChanged rebuilds what follows from the membership.

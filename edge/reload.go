@@ -12,9 +12,9 @@ import (
 // configured may finish what they carry.
 const retireAfter = 5 * time.Minute
 
-// Reload takes over what can change while the node runs: the sites. Anything
-// else that differs is refused as a whole, with the keys that need a restart,
-// and nothing changes. Requests in flight keep the site that they began with.
+// Reload takes over what can change while the node runs: the sites, and the
+// cluster's keys. Anything else that differs is refused as a whole, with the
+// keys of the file that need a restart, and nothing changes. Requests in flight keep the site that they began with.
 func (n *Node) Reload(cfg Config) (err error) {
 	defer func() {
 		if err != nil {
@@ -33,6 +33,14 @@ func (n *Node) Reload(cfg Config) (err error) {
 	next, err := n.buildSites(cfg.Sites)
 	if err != nil {
 		return err
+	}
+	if len(cfg.Cluster.Keys) > 0 {
+		if err := n.gossip.SetKeys(cfg.Cluster.Keys); err != nil {
+			for _, s := range next.all {
+				s.retire()
+			}
+			return Problem{"cluster.key_file", err.Error()}
+		}
 	}
 	for _, s := range next.all {
 		n.metrics.declareSite(s.Name)
@@ -57,6 +65,9 @@ func (n *Node) Reload(cfg Config) (err error) {
 // fixedDifferences names the keys of the file that differ in o and can't
 // change while the node runs.
 func (c Config) fixedDifferences(o Config) []string {
+	if (len(c.Cluster.Keys) > 0) == (len(o.Cluster.Keys) > 0) {
+		c.Cluster.Keys, o.Cluster.Keys = nil, nil // they can be exchanged, not given up
+	}
 	var keys []string
 	for _, d := range []struct {
 		key  string
