@@ -1,0 +1,299 @@
+package main
+
+import (
+	"fmt"
+	"time"
+
+	"edged/edge"
+)
+
+// A document is the configuration file as written: one struct per section,
+// one field per key, in the file's own order. It is decoded by [decoder],
+// printed by [printDocument], and turned into an [edge.Config] by
+// [document.config].
+//
+// A field tagged "positive" must be above zero when the key is present: zero
+// would otherwise stand for the default, which is not what one who writes it
+// means.
+type document struct {
+	Name     string          `yaml:"name"`
+	Listen   listenSection   `yaml:"listen"`
+	Admin    adminSection    `yaml:"admin"`
+	Cluster  clusterSection  `yaml:"cluster"`
+	Cache    cacheSection    `yaml:"cache"`
+	Negative negativeSection `yaml:"negative"`
+	Filter   filterSection   `yaml:"filter"`
+	Drain    time.Duration   `yaml:"drain,positive"`
+	Sites    []siteSection   `yaml:"sites"`
+}
+
+type listenSection struct {
+	Address string `yaml:"address"`
+}
+
+type adminSection struct {
+	Address   string `yaml:"address"`
+	TokenFile string `yaml:"token_file"`
+}
+
+type clusterSection struct {
+	Role      string   `yaml:"role"`
+	Gossip    string   `yaml:"gossip"`
+	Peer      string   `yaml:"peer"`
+	Advertise string   `yaml:"advertise"`
+	Join      []string `yaml:"join"`
+	KeyFile   string   `yaml:"key_file"`
+}
+
+type cacheSection struct {
+	Memory     size               `yaml:"memory,positive"`
+	MaxObject  size               `yaml:"max_object,positive"`
+	Partitions []partitionSection `yaml:"partitions"`
+}
+
+type partitionSection struct {
+	Name              string       `yaml:"name"`
+	Match             matchSection `yaml:"match,omitempty"`
+	Share             rate         `yaml:"share"`
+	FalsePositiveRate rate         `yaml:"false_positive_rate,positive"`
+}
+
+type matchSection struct {
+	Path []string `yaml:"path"`
+}
+
+type negativeSection struct {
+	Capacity      size           `yaml:"capacity,positive"`
+	TTL           *time.Duration `yaml:"ttl"` // 0s: an absence without explicit freshness is not remembered
+	MaxCreateRate int            `yaml:"max_create_rate,positive"`
+}
+
+type filterSection struct {
+	Enabled           *bool `yaml:"enabled"` // nil: true
+	Keys              int   `yaml:"keys,positive"`
+	FalsePositiveRate rate  `yaml:"false_positive_rate,positive"`
+	Peers             int   `yaml:"peers,positive"`
+}
+
+type siteSection struct {
+	Name              string         `yaml:"name"`
+	Hosts             []string       `yaml:"hosts"`
+	Origin            originSection  `yaml:"origin"`
+	Shield            string         `yaml:"shield"`
+	SetCookie         string         `yaml:"set_cookie"`
+	RequestDirectives string         `yaml:"request_directives"`
+	StaleGrace        time.Duration  `yaml:"stale_grace"`
+	Bypass            []string       `yaml:"bypass"`
+	Catalog           catalogSection `yaml:"catalog"`
+}
+
+type originSection struct {
+	URLs    []string       `yaml:"urls"`
+	Host    string         `yaml:"host"`
+	Timeout timeoutSection `yaml:"timeout"`
+}
+
+type timeoutSection struct {
+	Connect   time.Duration `yaml:"connect,positive"`
+	FirstByte time.Duration `yaml:"first_byte,positive"`
+	Idle      time.Duration `yaml:"idle,positive"`
+}
+
+type catalogSection struct {
+	File    string        `yaml:"file"`
+	URL     string        `yaml:"url"`
+	Mode    string        `yaml:"mode"`
+	Refresh time.Duration `yaml:"refresh,positive"`
+}
+
+type (
+	size int64   // bytes, written 512MiB
+	rate float64 // a share of one, written 0.5% or 0.005
+)
+
+// config is the document as the node wants it. The token and the keys are
+// not in it: the files that hold them are read by [loadSecrets].
+func (d *document) config() edge.Config {
+	c := edge.Config{
+		Name:   d.Name,
+		Listen: edge.Listen{Address: d.Listen.Address},
+		Admin:  edge.Admin{Address: d.Admin.Address},
+		Cluster: edge.Cluster{
+			Role:      edge.Role(d.Cluster.Role),
+			Gossip:    d.Cluster.Gossip,
+			Peer:      d.Cluster.Peer,
+			Advertise: d.Cluster.Advertise,
+			Join:      d.Cluster.Join,
+		},
+		Cache: edge.Cache{Memory: int64(d.Cache.Memory), MaxObject: int64(d.Cache.MaxObject)},
+		Negative: edge.Negative{
+			Capacity:      int64(d.Negative.Capacity),
+			MaxCreateRate: d.Negative.MaxCreateRate,
+		},
+		Filter: edge.Filter{
+			Keys:              d.Filter.Keys,
+			FalsePositiveRate: float64(d.Filter.FalsePositiveRate),
+			Peers:             d.Filter.Peers,
+			Off:               d.Filter.Enabled != nil && !*d.Filter.Enabled,
+		},
+		Drain: d.Drain,
+	}
+	if ttl := d.Negative.TTL; ttl != nil {
+		c.Negative.TTL = *ttl
+		if *ttl == 0 {
+			c.Negative.TTL = -1
+		}
+	}
+	for _, p := range d.Cache.Partitions {
+		c.Cache.Partitions = append(c.Cache.Partitions, edge.Partition{
+			Name:              p.Name,
+			Paths:             p.Match.Path,
+			Share:             float64(p.Share),
+			FalsePositiveRate: float64(p.FalsePositiveRate),
+		})
+	}
+	for _, s := range d.Sites {
+		c.Sites = append(c.Sites, edge.Site{
+			Name:  s.Name,
+			Hosts: s.Hosts,
+			Origin: edge.Origin{
+				URLs: s.Origin.URLs,
+				Host: s.Origin.Host,
+				Timeout: edge.OriginTimeout{
+					Connect:   s.Origin.Timeout.Connect,
+					FirstByte: s.Origin.Timeout.FirstByte,
+					Idle:      s.Origin.Timeout.Idle,
+				},
+			},
+			Shield:            s.Shield,
+			SetCookie:         s.SetCookie,
+			RequestDirectives: s.RequestDirectives,
+			StaleGrace:        s.StaleGrace,
+			Bypass:            s.Bypass,
+			Catalog: edge.Catalog{
+				File:    s.Catalog.File,
+				URL:     s.Catalog.URL,
+				Mode:    s.Catalog.Mode,
+				Refresh: s.Catalog.Refresh,
+			},
+		})
+	}
+	return c
+}
+
+// documentOf is the document that [document.config] turns into c. The paths
+// of the secret files are the caller's, for c holds only what was in them.
+func documentOf(c edge.Config, tokenFile, keyFile string) *document {
+	enabled, ttl := !c.Filter.Off, max(c.Negative.TTL, 0)
+	d := &document{
+		Name:   c.Name,
+		Listen: listenSection{Address: c.Listen.Address},
+		Admin:  adminSection{Address: c.Admin.Address, TokenFile: tokenFile},
+		Cluster: clusterSection{
+			Role:      string(c.Cluster.Role),
+			Gossip:    c.Cluster.Gossip,
+			Peer:      c.Cluster.Peer,
+			Advertise: c.Cluster.Advertise,
+			Join:      c.Cluster.Join,
+			KeyFile:   keyFile,
+		},
+		Cache: cacheSection{Memory: size(c.Cache.Memory), MaxObject: size(c.Cache.MaxObject)},
+		Negative: negativeSection{
+			Capacity:      size(c.Negative.Capacity),
+			TTL:           &ttl,
+			MaxCreateRate: c.Negative.MaxCreateRate,
+		},
+		Filter: filterSection{
+			Enabled:           &enabled,
+			Keys:              c.Filter.Keys,
+			FalsePositiveRate: rate(c.Filter.FalsePositiveRate),
+			Peers:             c.Filter.Peers,
+		},
+		Drain: c.Drain,
+	}
+	for _, p := range c.Cache.Partitions {
+		d.Cache.Partitions = append(d.Cache.Partitions, partitionSection{
+			Name:              p.Name,
+			Match:             matchSection{Path: p.Paths},
+			Share:             rate(p.Share),
+			FalsePositiveRate: rate(p.FalsePositiveRate),
+		})
+	}
+	for _, s := range c.Sites {
+		d.Sites = append(d.Sites, siteSection{
+			Name:  s.Name,
+			Hosts: s.Hosts,
+			Origin: originSection{
+				URLs: s.Origin.URLs,
+				Host: s.Origin.Host,
+				Timeout: timeoutSection{
+					Connect:   s.Origin.Timeout.Connect,
+					FirstByte: s.Origin.Timeout.FirstByte,
+					Idle:      s.Origin.Timeout.Idle,
+				},
+			},
+			Shield:            s.Shield,
+			SetCookie:         s.SetCookie,
+			RequestDirectives: s.RequestDirectives,
+			StaleGrace:        s.StaleGrace,
+			Bypass:            s.Bypass,
+			Catalog: catalogSection{
+				File:    s.Catalog.File,
+				URL:     s.Catalog.URL,
+				Mode:    s.Catalog.Mode,
+				Refresh: s.Catalog.Refresh,
+			},
+		})
+	}
+	return d
+}
+
+// setText gives a value written as text to one field; the errors say what was
+// expected. It is where every unit of the file is read.
+func setText(field any, s string) error {
+	var err error
+	switch v := field.(type) {
+	case *string:
+		*v = s
+	case *bool:
+		switch s {
+		case "true", "false":
+			*v = s == "true"
+		default:
+			err = fmt.Errorf("%q is not a switch: want true or false", s)
+		}
+	case *int:
+		*v, err = parseCount(s)
+	case *size:
+		var n int64
+		n, err = parseSize(s)
+		*v = size(n)
+	case *rate:
+		var r float64
+		r, err = parseRate(s)
+		*v = rate(r)
+	case *time.Duration:
+		*v, err = parseDuration(s)
+	default:
+		panic(fmt.Sprintf("a document has no fields of type %T", field))
+	}
+	return err
+}
+
+// text is the form that setText reads back.
+func text(field any) string {
+	switch v := field.(type) {
+	case string:
+		return v
+	case bool, int:
+		return fmt.Sprint(v)
+	case size:
+		return formatSize(int64(v))
+	case rate:
+		return formatRate(float64(v))
+	case time.Duration:
+		return formatDuration(v)
+	default:
+		panic(fmt.Sprintf("a document has no fields of type %T", field))
+	}
+}

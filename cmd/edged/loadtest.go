@@ -1,0 +1,95 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/signal"
+	"syscall"
+	"time"
+
+	"edged/loadtest"
+)
+
+type loadtestCmd struct {
+	Scenario string `arg:"" optional:"" placeholder:"SCENARIO|FILE" help:"steady (the default), flood, churn, hot, mixed, or a YAML file."`
+
+	Rate     float64             `placeholder:"N" help:"Requests a second, all nodes together."`
+	Duration time.Duration       `placeholder:"TIME" help:"Time to measure."`
+	Nodes    int                 `placeholder:"N" help:"Nodes to start."`
+	Keys     int                 `placeholder:"N" help:"Existing keys."`
+	Absent   *loadtest.Share     `placeholder:"SHARE" help:"Share of the requests for keys that do not exist: 65% or 0.65."`
+	Zipf     *float64            `placeholder:"S" help:"Exponent of the keys' popularity, such as 0.9; 0 is uniform."`
+	Size     *loadtest.SizeRange `placeholder:"SIZE" help:"Size of bodies: 4KiB, or a range 1KiB-64KiB."`
+	Seed     uint64              `placeholder:"N" help:"Same seed, same requests."`
+
+	NoFilters bool   `xor:"groups" help:"The control group: every local miss asks every peer."`
+	Compare   bool   `xor:"groups" help:"Both groups in turn, side by side."`
+	Report    string `placeholder:"DIR" type:"path" help:"Write report.json and report.html there."`
+
+	Target    []string `sep:"none" placeholder:"URL" help:"A running node to measure, rather than ones of its own; may be repeated."`
+	Admin     []string `sep:"none" placeholder:"URL" help:"The targets' admin addresses, in the same order."`
+	TokenFile string   `placeholder:"FILE" type:"path" help:"File with the token of those."`
+	Host      string   `placeholder:"HOST" help:"Host of every request."`
+
+	Connections int `placeholder:"N" help:"Most requests in flight (512)."`
+}
+
+func (loadtestCmd) Help() string {
+	return `Starts an origin and a cluster of this binary on loopback, sends requests on a schedule whatever the
+answers' pace, checks every answer, and prints a summary. What is not given comes from the scenario.
+
+Examples:
+
+    edged loadtest
+    edged loadtest flood --rate 2000 --duration 20s --nodes 3 --compare
+    edged loadtest steady --report out --target http://10.0.0.7:8080 --admin http://10.0.0.7:9901
+
+Exit code: 0, 1 when a threshold of the scenario (fail_if) is broken or the test failed, 2 for wrong usage.`
+}
+
+// Run executes one load test.
+func (c *loadtestCmd) Run(p *process) error {
+	opts := loadtest.Options{
+		Scenario:    c.Scenario,
+		Rate:        c.Rate,
+		Duration:    c.Duration,
+		Nodes:       c.Nodes,
+		Keys:        c.Keys,
+		Absent:      c.Absent,
+		Zipf:        c.Zipf,
+		Size:        c.Size,
+		Seed:        c.Seed,
+		NoFilters:   c.NoFilters,
+		Compare:     c.Compare,
+		ReportDir:   c.Report,
+		Targets:     c.Target,
+		Admins:      c.Admin,
+		Host:        c.Host,
+		Connections: c.Connections,
+		Out:         p.stdout,
+		Command:     append([]string{"edged"}, p.args...),
+		Version:     readBuild().Version,
+	}
+	if c.TokenFile != "" {
+		s, _, err := readSecret(c.TokenFile)
+		if err != nil {
+			return usageError{err}
+		}
+		if opts.AdminToken, err = parseToken(s); err != nil {
+			return usagef("%s: %w", c.TokenFile, err)
+		}
+	}
+	var err error
+	if opts.Binary, err = os.Executable(); err != nil {
+		return fmt.Errorf("find this program, to start nodes with: %w", err)
+	}
+	ctx, cancel := signal.NotifyContext(context.Background(), syscall.SIGTERM, syscall.SIGINT)
+	defer cancel()
+	_, err = loadtest.Run(ctx, opts)
+	if errors.Is(err, loadtest.ErrUsage) {
+		return usageError{err}
+	}
+	return err
+}

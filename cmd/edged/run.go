@@ -1,0 +1,204 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"os"
+	"os/signal"
+	"runtime/debug"
+	"syscall"
+	"time"
+
+	"edged/edge"
+)
+
+type runCmd struct {
+	Config    string `short:"c" placeholder:"FILE" help:"Configuration file; - is standard input. Without one, --origin is enough."`
+	overrides `group:"Instead of the file's keys:"`
+	logFlags
+}
+
+func (runCmd) Help() string {
+	return `The node prints one line of JSON to standard output when it serves, with the addresses that it
+really listens on, and its log to standard error.
+
+Examples:
+
+    edged run --origin http://127.0.0.1:9000
+    edged run -c /etc/edged/edged.yaml
+    edged run --name b --listen :8081 --admin 127.0.0.1:9902 --origin http://127.0.0.1:9000 \
+        --gossip 127.0.0.1:7956 --peer 127.0.0.1:7957 --join 127.0.0.1:7946
+
+Signals: SIGTERM and SIGINT drain (the key drain bounds it, 30s), a second one stops at once;
+SIGHUP reads the configuration again.
+Exit code: 0 after a clean stop, 1 for a failure, 2 for wrong usage or configuration.`
+}
+
+type logFlags struct {
+	LogFormat string `enum:"text,json" default:"text" help:"Form of the log: text or json."`
+	LogLevel  string `enum:"debug,info,warn,error" default:"info" help:"Least level that is logged: debug, info, warn or error."`
+}
+
+func (f logFlags) logger(w io.Writer) *slog.Logger {
+	var level slog.Level
+	if err := level.UnmarshalText([]byte(f.LogLevel)); err != nil {
+		level = slog.LevelInfo // unreachable: the flag is an enum of its names
+	}
+	opts := &slog.HandlerOptions{Level: level}
+	if f.LogFormat == "json" {
+		return slog.New(slog.NewJSONHandler(w, opts))
+	}
+	return slog.New(slog.NewTextHandler(w, opts))
+}
+
+// Run runs the node until a signal, or until the node stops by itself.
+func (c *runCmd) Run(p *process) error {
+	log := c.logger(p.stderr)
+	src := source{file: c.Config, stdin: p.stdin, flags: c.overrides, env: p.env, host: p.host}
+	l, err := src.load()
+	if err != nil {
+		return usageError{err}
+	}
+	l.warn(log)
+
+	// Before New, so that a signal that comes while it starts is not lost.
+	signals := make(chan os.Signal, 8)
+	signal.Notify(signals, syscall.SIGTERM, syscall.SIGINT, syscall.SIGHUP)
+	defer signal.Stop(signals)
+
+	node, err := edge.New(c.complete(l.config, log))
+	if err != nil {
+		return l.explain(err)
+	}
+	limitMemory(p, node)
+	if err := printReady(p.stdout, l.config.Name, node.Addrs()); err != nil {
+		return errors.Join(fmt.Errorf("print the ready line: %w", err), node.Close())
+	}
+	for {
+		select {
+		case sig := <-signals:
+			if sig == syscall.SIGHUP {
+				if next := c.reload(src, node, log); next != nil {
+					l = next
+				}
+				continue
+			}
+			log.Info("stopping: finishing the requests in flight", "signal", sig.String(), "at_most", l.config.Drain)
+			return stop(node, l.config.Drain, signals, log)
+		case <-node.Done():
+			return node.Err()
+		}
+	}
+}
+
+// complete adds what only the process knows.
+func (c *runCmd) complete(cfg edge.Config, log *slog.Logger) edge.Config {
+	cfg.Version = readBuild().Version
+	cfg.Logger = log
+	return cfg
+}
+
+// reload reads the configuration again and gives it to the node. What is wrong
+// with it is logged, and the node goes on with the one that it has.
+func (c *runCmd) reload(src source, node *edge.Node, log *slog.Logger) *loaded {
+	next, err := src.again()
+	if err != nil {
+		var config configError
+		if errors.As(err, &config) {
+			for _, p := range config {
+				log.Error("the configuration is wrong and was not reloaded", "problem", p.String())
+			}
+		} else {
+			log.Error("the configuration was not reloaded", "err", err)
+		}
+		// The node refuses a configuration without sites, as any other that
+		// is wrong, and so its metric shows that this reload failed.
+		if err := node.Reload(edge.Config{}); err == nil {
+			log.Error("the node took an empty configuration")
+		}
+		return nil
+	}
+	next.warn(log)
+	if err := node.Reload(c.complete(next.config, log)); err != nil {
+		log.Error("the configuration was not reloaded", "err", next.explain(err))
+		return nil
+	}
+	return next
+}
+
+// stopAtOnce bounds a stop that does not wait for requests.
+const stopAtOnce = 3 * time.Second
+
+// memoryEvery is how often the runtime is told anew what to stay below.
+const memoryEvery = 5 * time.Second
+
+// limitMemory keeps telling the runtime, until the node stops, to stay near
+// what the configuration promises, unless the operator has said something else
+// with GOMEMLIMIT.
+func limitMemory(p *process, node *edge.Node) {
+	if _, set := p.env("GOMEMLIMIT"); set {
+		return
+	}
+	debug.SetMemoryLimit(node.MemoryLimit())
+	go func() {
+		tick := time.NewTicker(memoryEvery)
+		defer tick.Stop()
+		for {
+			select {
+			case <-node.Done():
+				return
+			case <-tick.C:
+				debug.SetMemoryLimit(node.MemoryLimit())
+			}
+		}
+	}()
+}
+
+// stop drains the node; a second signal ends that.
+func stop(node *edge.Node, drain time.Duration, signals <-chan os.Signal, log *slog.Logger) error {
+	ctx, cancel := context.WithTimeout(context.Background(), drain)
+	defer cancel()
+	drained := make(chan error, 1)
+	go func() { drained <- node.Shutdown(ctx) }()
+	for {
+		select {
+		case err := <-drained:
+			return err
+		case sig := <-signals:
+			if sig == syscall.SIGHUP {
+				continue
+			}
+			log.Warn("stopping at once: requests in flight are cut", "signal", sig.String())
+			closed := make(chan error, 1)
+			go func() { closed <- node.Close() }()
+			select {
+			case <-closed:
+			case <-time.After(stopAtOnce):
+				// The process ends now; that ends everything else.
+			}
+			return fmt.Errorf("stopped at once by a second signal (%v)", sig)
+		}
+	}
+}
+
+// printReady writes the one line of standard output: those who started the node wait for it.
+func printReady(w io.Writer, name string, a edge.Addrs) error {
+	line, err := json.Marshal(struct {
+		Event  string `json:"event"`
+		Name   string `json:"name"`
+		Client string `json:"client"`
+		Peer   string `json:"peer"`
+		Gossip string `json:"gossip"`
+		Admin  string `json:"admin"`
+		PID    int    `json:"pid"`
+	}{"ready", name, a.Client, a.Peer, a.Gossip, a.Admin, os.Getpid()})
+	if err != nil {
+		return err
+	}
+	_, err = w.Write(append(line, '\n'))
+	return err
+}
