@@ -176,16 +176,21 @@ func (n *Node) obtainOrigin(ctx context.Context, fw *forward) (*upstream, error)
 	return &upstream{resp: resp, detail: "origin", requestTime: began, responseTime: time.Now()}, nil
 }
 
+// countOriginError counts a request that had no answer. One that was given up
+// before it was sent did not reach the origin.
 func (n *Node) countOriginError(site string, err error) {
 	var se *shield.Error
+	result := "error"
 	switch {
-	case errors.Is(err, context.Canceled):
-		// Nobody waits any more: not the origin's failure.
-	case errors.As(err, &se) && se.Kind == shield.Timeout:
-		n.metrics.origin.WithLabelValues(site, "timeout").Inc()
-	default:
-		n.metrics.origin.WithLabelValues(site, "error").Inc()
+	case !errors.As(err, &se):
+	case se.Kind == shield.Timeout:
+		result = "timeout"
+	case se.Kind == shield.Canceled && se.Phase == shield.PhaseConnect:
+		return
+	case se.Kind == shield.Canceled:
+		result = "canceled"
 	}
+	n.metrics.origin.WithLabelValues(site, result).Inc()
 }
 
 // askShield sends the request to the key's shield; nil when there is none, or

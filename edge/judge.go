@@ -249,6 +249,7 @@ func (n *Node) commit(fw *forward, out *outcome, pending int) {
 		Variant: m.vary, Head: serialiseHead(out.kept), Body: store.NewBody(chunks),
 		Meta: m, MetaBytes: m.metaBytes(), Tags: tags,
 	}
+	r.Compact()
 	if stored, _ := n.store.Put(fw.part, &fw.key, r); !stored {
 		n.metrics.unstored.WithLabelValues(unstoredRefused).Inc()
 		return

@@ -205,7 +205,7 @@ func (m *metrics) handler() http.Handler {
 	return promhttp.HandlerFor(m.reg, promhttp.HandlerOpts{MaxRequestsInFlight: 4})
 }
 
-var originResults = []string{"2xx", "3xx", "4xx", "5xx", "304", "error", "timeout"}
+var originResults = []string{"2xx", "3xx", "4xx", "5xx", "304", "error", "timeout", "canceled"}
 
 // originResult is the label of an origin's answer.
 func originResult(status int) string {
