@@ -25,7 +25,7 @@ func TestAppendCacheStatus(t *testing.T) {
 		{"a name that is no token", CacheStatus{Name: "1.example edge", Detail: "no token"}, `"1.example edge"; detail="no token"`},
 		{"a name that begins with a digit", CacheStatus{Name: "10-0-0-1"}, `"10-0-0-1"`},
 		{"quotes", CacheStatus{Name: `a"b\c`}, `"a\"b\\c"`},
-		{"no ASCII", CacheStatus{Name: "ä\n"}, `"???"`},
+		{"no ASCII", CacheStatus{Name: "ä\n\x7f"}, `"????"`},
 		{"colon and slash", CacheStatus{Name: "a:b/c"}, "a:b/c"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
@@ -58,6 +58,8 @@ func TestParseCacheStatus(t *testing.T) {
 		{"without spaces", []string{"a;hit;ttl=5,b;fwd=miss;collapsed"}, []CacheStatus{
 			{Name: "a", Hit: true, HasTTL: true, TTL: 5 * time.Second}, {Name: "b", Fwd: "miss", Collapsed: true}}, true},
 		{"wrong types are left out", []string{`a; hit=5; ttl="x"; fwd=7; fwd-status=9; stored=?0`}, []CacheStatus{{Name: "a"}}, true},
+		{"statuses", []string{"a; fwd-status=100, b; fwd-status=999, c; fwd-status=1000, d; fwd-status=99"}, []CacheStatus{
+			{Name: "a", FwdStatus: 100}, {Name: "b", FwdStatus: 999}, {Name: "c"}, {Name: "d"}}, true},
 		{"huge ttl clamps", []string{"a; ttl=-999999999999999"}, []CacheStatus{{Name: "a", HasTTL: true, TTL: -maxDelta}}, true},
 		{"members that are no name", []string{"5; hit, (a b); hit, c"}, []CacheStatus{{Name: "c"}}, true},
 		{"no list", []string{"a; hit;; ttl"}, nil, false},

@@ -90,7 +90,8 @@
 //
 // All that a hit asks of this package, key to Age, takes about 0.35 µs and
 // allocates nothing (BenchmarkReuse; 2 vCPU Intel Xeon model 167, shared and
-// under load, Go 1.26.8); Decide alone 14 ns, Matches on Accept-Encoding 0.3 µs.
+// under load, Go 1.26.8); Decide alone 5 to 14 ns, Matches 0.2 µs on
+// Accept-Encoding and 0.5 µs on that, Accept-Language and one more.
 // Storing a response takes about 2.5 µs and 11 allocations, most of them for
 // the copy of the header.
 package rfc9111

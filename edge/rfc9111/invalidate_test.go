@@ -78,9 +78,14 @@ func TestResolve(t *testing.T) {
 	if got, ok := resolve("http://a/b/c/d;p?q", "//g"); !ok || got != "http://g/" {
 		t.Errorf("//g is %q", got)
 	}
-	for _, ref := range []string{"g:h", "http:g", "urn:a:b", "http://", "http:///x", "https://h:x/", "//a b/"} {
+	for _, ref := range []string{"g:h", "http:g", "urn:a:b", "ftp://a/b", "g+h.1-x:y", "http://", "http:///x", "https://h:x/", "//a b/"} {
 		if got, ok := resolve("http://a/b/c/d;p?q", ref); ok {
 			t.Errorf("%q is %q", ref, got)
+		}
+	}
+	for ref, want := range map[string]string{"1a:b": "/b/c/1a:b", "./a:b": "/b/c/a:b", ":b": "/b/c/:b", "g_h:b": "/b/c/g_h:b"} {
+		if got, ok := resolve("http://a/b/c/d", ref); !ok || got != "http://a"+want {
+			t.Errorf("%q is %q, %v", ref, got, ok)
 		}
 	}
 	if got, ok := resolve("http://a", "*"); !ok || got != "http://a/*" {

@@ -50,6 +50,7 @@ func TestParseRanges(t *testing.T) {
 		{"a bridge makes one of two", "bytes=0-1,4-5,1-4", 10, r{{0, 6}}, true, true},
 		{"one over all", "bytes=8-9,0-0,4-4,0-", 10, r{{0, 10}}, true, true},
 		{"neighbours stay", "bytes=0-1,2-3", 10, r{{0, 2}, {2, 2}}, true, true},
+		{"neighbours stay, reversed", "bytes=2-3,0-1", 10, r{{2, 2}, {0, 2}}, true, true},
 
 		{"another unit", "lines=0-1", 10, nil, false, false},
 		{"no unit", "0-1", 10, nil, false, false},
@@ -101,7 +102,7 @@ func TestContentRange(t *testing.T) {
 		t.Error(got)
 	}
 	for _, in := range []string{
-		"", "bytes", "bytes */10", "bytes 4-2/10", "bytes 0-10/10", "bytes 0-4", "bytes 0-4/", "bytes -4/10", "bytes 0-/10", "bytes 0-4/x",
+		"", "bytes", "bytes ", "bytes 5", "bytes 0-5", "bytes */10", "bytes 4-2/10", "bytes 0-10/10", "bytes 0-4", "bytes 0-4/", "bytes -4/10", "bytes 0-/10", "bytes 0-4/x",
 		"bytes=0-4/10", "lines 0-4/10", "bytes 0-4/10 ", "bytes  0-4/10", "bytes 0-4/-1", "bytes 0-9223372036854775807/*", "bytes 0-4/**",
 		"bytes 0-99999999999999999999/99999999999999999999",
 	} {

@@ -115,6 +115,7 @@ func TestStored_StaleOnError(t *testing.T) {
 		want  bool
 	}{
 		{"nothing allows it", "max-age=60", time.Second, Policy{}, false},
+		{"nothing allows it, from the first moment", "max-age=60", 0, Policy{}, false},
 		{"stale-if-error", "max-age=60, stale-if-error=10", 10 * time.Second, Policy{}, true},
 		{"stale-if-error, over", "max-age=60, stale-if-error=10", 10*time.Second + 1, Policy{}, false},
 		{"grace", "max-age=60", 100 * time.Second, grace, true},

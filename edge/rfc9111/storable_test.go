@@ -104,6 +104,8 @@ func TestStorable(t *testing.T) {
 		{"POST, two Content-Locations", post(fresh, "Content-Location: /p", "Content-Location: /p"), Policy{}, false, "Content-Location"},
 		{"POST without Content-Location", post(fresh), Policy{}, false, "Content-Location"},
 		{"POST without explicit freshness", post("Content-Location: /p", "Last-Modified: "+at(-time.Hour)), Policy{}, false, "explicit"},
+		{"POST, 299", method("POST", got(299, fresh, "Content-Location: /p")), Policy{}, true, "max-age"},
+		{"POST, redirected", method("POST", got(300, fresh, "Content-Location: /p")), Policy{}, false, "succeed"},
 		{"POST that failed", method("POST", got(404, fresh, "Content-Location: /p")), Policy{}, false, "succeed"},
 
 		{"103 is never stored", got(103, fresh), Policy{}, false, "final"},

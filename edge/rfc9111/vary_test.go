@@ -91,8 +91,13 @@ func TestMatches(t *testing.T) {
 		{"languages: order", "Accept-Language", []string{"Accept-Language: en, de"}, []string{"Accept-Language: de, en"}, true},
 		{"languages: case", "Accept-Language", []string{"Accept-Language: en-GB"}, []string{"Accept-Language: En-gb"}, true},
 		{"languages: space", "Accept-Language", []string{"Accept-Language: en,de;q=0.8"}, []string{"Accept-Language: en , de ;q=0.800"}, true},
+		{"languages: one begins as another", "Accept-Language", []string{"Accept-Language: en-GB, en;q=0.5, e"}, []string{"Accept-Language: e, en;q=0.5, en-GB"}, true},
+		{"languages: one begins as another, weights change places", "Accept-Language", []string{"Accept-Language: en-GB, en;q=0.5"}, []string{"Accept-Language: en-GB;q=0.5, en"}, false},
 		{"languages: another", "Accept-Language", []string{"Accept-Language: en"}, []string{"Accept-Language: en-GB"}, false},
 		{"languages: many are compared as text", "Accept-Language", []string{"Accept-Language: a,b,c,d,e,f,g,h,i,j,k,l,m,n,o,p,q"}, []string{"Accept-Language: b,a,c,d,e,f,g,h,i,j,k,l,m,n,o,p,q"}, false},
+		{"languages: sixteen that begin alike are a set", "Accept-Language",
+			[]string{"Accept-Language: a,aa,aaa,aaaa,aaaaa,b,bb,bbb,bbbb,bbbbb,c,cc,ccc,cccc,ccccc,d"},
+			[]string{"Accept-Language: d,ccccc,cccc,ccc,cc,c,bbbbb,bbbb,bbb,bb,b,aaaaa,aaaa,aaa,aa,a"}, true},
 		{"languages: sixteen are a set", "Accept-Language", []string{"Accept-Language: a,b,c,d,e,f,g,h,i,j,k,l,m,n,o,p,p"}, []string{"Accept-Language: b,a,c,d,e,f,g,h,i,j,k,l,m,n,o,p"}, true},
 	} {
 		t.Run(c.name, func(t *testing.T) {
