@@ -61,6 +61,7 @@ func (n *Node) pass(rq *request, why string, res result) {
 		out.Body = upload
 	}
 
+	began := time.Now()
 	resp, err := rq.site.pool.Do(out)
 	if err != nil && upload.broken() {
 		rq.hangUp = true
@@ -79,6 +80,13 @@ func (n *Node) pass(rq *request, why string, res result) {
 	}
 	if resp.StatusCode == http.StatusSwitchingProtocols {
 		n.tunnel(rq, resp, why, wantsUpgrade)
+		return
+	}
+
+	if rq.r.Method == http.MethodPost && n.passStoring(rq, resp, why, rfc9111.Exchange{
+		Method: rq.r.Method, URL: rq.key.URL, ReqHeader: h, Status: resp.StatusCode, Header: resp.Header,
+		RequestTime: began, ResponseTime: time.Now(),
+	}) {
 		return
 	}
 
@@ -117,6 +125,48 @@ func (n *Node) pass(rq *request, why string, res result) {
 		wh[http.TrailerPrefix+textproto.CanonicalMIMEHeaderKey(name)] = v
 	}
 	n.count(rq, res)
+}
+
+// passStoring passes on an answer to POST that says of itself that it is what
+// its URL now holds, and stores it for later GETs (RFC 9110 §9.3.3); false, and
+// nothing done, when it is no such answer.
+func (n *Node) passStoring(rq *request, resp *http.Response, why string, x rfc9111.Exchange) bool {
+	limit := n.maxObject[rq.part]
+	if v := rfc9111.Storable(x, rq.site.policy); !v.OK || resp.ContentLength > limit {
+		return false
+	}
+	out := &outcome{
+		status: resp.StatusCode, reason: reasonOf(resp), header: forwardable(resp.Header), length: resp.ContentLength,
+		fwdStatus: resp.StatusCode, detail: "origin", upstreamStatus: joinLines(resp.Header["Cache-Status"]),
+		trailer: func() http.Header { return resp.Trailer },
+		body:    newBody(limit, resp.ContentLength, n.budget),
+	}
+	out.meta, out.kept = newMeta(x, rq.site.policy, out.reason)
+	out.nominated, out.variant = out.meta.nominated, out.meta.vary
+	// What the request itself has just invalidated lies before this generation.
+	fw := &forward{
+		site: rq.site, key: rq.key, part: rq.part, gen: n.purges.generation(), asked: rq.began, client: remoteAddr(rq.r),
+	}
+	rd, _ := out.body.reader()
+	filled := make(chan struct{})
+	go func() {
+		defer close(filled)
+		out.body.copyFrom(rq.r.Context(), resp.Body, func(pending int, err error) {
+			if err == nil {
+				n.commit(fw, out, pending)
+			} else {
+				n.metrics.unstored.WithLabelValues(unstoredIncomplete).Inc()
+			}
+		})
+		out.body.release()
+	}()
+	defer func() {
+		rd.leave()
+		resp.Body.Close() // ends the filling of what the client no longer reads
+		<-filled
+	}()
+	n.stream(rq, out, rd, why, false)
+	return true
 }
 
 // tunnel joins client and origin after the origin has switched protocols.

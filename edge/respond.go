@@ -80,8 +80,17 @@ func (n *Node) serveStored(rq *request, r *store.Response, exit storedExit) {
 // notModifiedFor answers 304 when the client's conditions say that it has the
 // response; header is the response's, h what is sent.
 func (n *Node) notModifiedFor(rq *request, status int, h, header http.Header, m *meta) bool {
+	if m := rq.r.Method; m != http.MethodGet && m != http.MethodHead {
+		return false
+	}
 	if status != http.StatusOK || !rfc9111.IsConditional(rq.r.Header) || !rfc9111.EvaluateConditional(rq.r.Header, header, &m.Stored) {
 		return false
+	}
+	if rq.hop != shield.HopNone {
+		// Another cache asks: to bring its copy up to date takes every field
+		// that a validation may have changed here (RFC 9111 §3.2).
+		n.writeHead(rq, http.StatusNotModified)
+		return true
 	}
 	keep := rfc9111.NotModifiedHeader(header)
 	for name := range h {
