@@ -1,11 +1,17 @@
 package edge
 
 import (
+	"fmt"
 	"io"
 	"net/http"
 	"net/http/httptest"
 	"strings"
 	"testing"
+
+	"github.com/cespare/xxhash/v2"
+
+	"edged/edge/store"
+	"edged/peerfilter"
 )
 
 // discard is a ResponseWriter that keeps the head and nothing else.
@@ -91,5 +97,66 @@ func BenchmarkHitOverTCP(b *testing.B) {
 		}
 		io.Copy(io.Discard, resp.Body)
 		resp.Body.Close()
+	}
+}
+
+// Does the own filter pay in front of the own store? Both are asked for keys
+// that are stored and for keys that are not, cold: each time another one.
+func BenchmarkLocalFilter(b *testing.B) {
+	for _, keys := range []int{100_000, 1_000_000} {
+		plan, err := peerfilter.Size(keys, 0.01, 16)
+		if err != nil {
+			b.Fatal(err)
+		}
+		f, err := peerfilter.NewCounting(plan.Params)
+		if err != nil {
+			b.Fatal(err)
+		}
+		s, err := store.New(store.Config{Partitions: []store.PartitionConfig{{Name: "p", MaxBytes: 2 << 30, Filter: f}}})
+		if err != nil {
+			b.Fatal(err)
+		}
+		key := func(prefix string, i int) store.Key {
+			url := "http://www.example.com/" + prefix + "/some/longer/path/" + itoa(int64(i))
+			return store.Key{URL: url, Hash: xxhash.Sum64String(url), Filter: peerfilter.Sum(peerfilter.Seed{1, 2}, url)}
+		}
+		stored, absent := make([]store.Key, keys), make([]store.Key, keys)
+		for i := range keys {
+			stored[i], absent[i] = key("stored", i), key("absent", i)
+			if ok, why := s.Put(0, &stored[i], &store.Response{Head: "A: b\r\n"}); !ok {
+				b.Fatal(why)
+			}
+		}
+		for _, c := range []struct {
+			name string
+			keys []store.Key
+		}{{"absent", absent}, {"stored", stored}} {
+			for _, filter := range []bool{false, true} {
+				b.Run(fmt.Sprintf("n=%d/%s/filter=%v", keys, c.name, filter), func(b *testing.B) {
+					i, found := 0, 0
+					for b.Loop() {
+						k := &c.keys[i*7919%keys]
+						i++
+						if filter && !f.MayContain(k.Filter) {
+							continue
+						}
+						if len(s.Get(0, k)) > 0 {
+							found++
+						}
+					}
+					if (c.name == "stored") != (found > 0) {
+						b.Fatalf("found %d", found)
+					}
+				})
+			}
+		}
+	}
+}
+
+// What the filter's hash costs a hit that does not need it.
+func BenchmarkFilterHash(b *testing.B) {
+	url := "http://www.example.com/some/longer/path/of/a/usual/length/12345"
+	for b.Loop() {
+		peerfilter.Sum(peerfilter.Seed{1, 2}, url)
 	}
 }

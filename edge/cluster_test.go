@@ -153,7 +153,7 @@ func TestCluster_aPeerHangs(t *testing.T) {
 	fw := &forward{method: "GET", host: "www.example.com", target: "/x", header: http.Header{}}
 	ctx, cancel := context.WithTimeout(context.Background(), 2*peerBudget)
 	defer cancel()
-	if up := n.askPeers(ctx, fw, plan{ask: []*peer{p}, counter: &n.metrics.bloom[0]}); up != nil {
+	if up := n.askPeers(ctx, fw, &plan{ask: []*peer{p}, counter: &n.metrics.bloom[0], truth: &n.truths[0]}); up != nil {
 		t.Fatal("a peer that hangs has answered")
 	}
 	if p.usable(time.Now()) {

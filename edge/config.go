@@ -111,6 +111,11 @@ type Filter struct {
 	// Off makes every local miss ask every peer: the control group of a load
 	// test, never what one wants in production.
 	Off bool
+
+	// NoLocal looks into the store without asking the own filter first. The
+	// filter answers for an absent key in a third of the time that the store
+	// takes, and adds half as much to a hit: see BenchmarkLocalFilter.
+	NoLocal bool
 }
 
 // Site is a set of hosts with one origin and one policy.

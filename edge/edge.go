@@ -44,6 +44,7 @@ type Node struct {
 	maxObject []int64             // by partition
 	plans     []peerfilter.Sizing // by partition, as configured
 	filters   []filterState       // by partition
+	truths    []truth             // by partition
 
 	flights     flights
 	uncacheable uncacheable
@@ -165,6 +166,7 @@ func (n *Node) buildStore() error {
 		n.filters = append(n.filters, filterState{counting: f, keys: keys})
 		n.maxObject = append(n.maxObject, min(n.cfg.Cache.MaxObject, bytes))
 	}
+	n.truths = make([]truth, len(n.plans))
 	var err error
 	if n.store, err = store.New(sc); err != nil {
 		return err

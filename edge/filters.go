@@ -43,6 +43,7 @@ func (n *Node) watchFilters(ctx context.Context) {
 		case <-tick.C:
 			for part := range n.filters {
 				n.watchFilter(part)
+				n.watchTruth(part)
 			}
 		}
 	}

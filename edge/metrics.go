@@ -65,6 +65,7 @@ type metrics struct {
 	unstored  *prometheus.CounterVec
 	rejected  *prometheus.CounterVec
 	rebuilds  *prometheus.CounterVec
+	deviation *prometheus.GaugeVec
 	member    *prometheus.CounterVec
 	reloadOK  prometheus.Gauge
 
@@ -96,6 +97,10 @@ func newMetrics(cfg *Config) *metrics {
 	m.purges = counter("edged_purges_total", "Purges by kind and result.", "kind", "result")
 	m.unstored = counter("edged_unstored_responses_total", "Storable responses that were not stored, by reason.", "reason")
 	m.rejected = counter("edged_rejected_requests_total", "Requests refused before they had a key, by reason.", "reason")
+	m.deviation = prometheus.NewGaugeVec(prometheus.GaugeOpts{
+		Name: "edged_filter_rate_deviation", Help: "1 while the filters are wrong more than twice as often as planned, by the cause.",
+	}, []string{"partition", "cause"})
+	m.reg.MustRegister(m.deviation)
 	m.rebuilds = counter("edged_filter_rebuilds_total", "Rebuilds of the own filter, by reason.", "partition", "reason")
 	m.purgeTime = prometheus.NewHistogram(prometheus.HistogramOpts{
 		Name: "edged_purge_propagation_seconds", Help: "From a purge's call to the last acknowledgement.",
@@ -129,6 +134,9 @@ func newMetrics(cfg *Config) *metrics {
 			vecs["local_negative"].WithLabelValues(p.Name), vecs["local_positive_hit"].WithLabelValues(p.Name),
 			vecs["local_positive_miss"].WithLabelValues(p.Name),
 		})
+		for _, c := range deviationCauses {
+			m.deviation.WithLabelValues(p.Name, c).Set(0)
+		}
 		for _, r := range rebuildReasons {
 			m.rebuilds.WithLabelValues(p.Name, r)
 		}

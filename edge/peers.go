@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"edged/gossip"
@@ -146,14 +147,16 @@ type plan struct {
 	all     bool // every one at once, for the control group
 	unknown bool // decided without the filters
 	counter *bloomCounters
+	truth   *truth
+	clean   atomic.Int32 // peers that said that they don't have it, not even stale
 }
 
 // choosePeers is the one look-up in the replicas that a forward makes, and
 // counts it: the members that may hold the key, its ring owner first, then the
 // quickest. The owner is asked too when its replica is not known.
-func (n *Node) choosePeers(fw *forward) plan {
+func (n *Node) choosePeers(fw *forward) *plan {
 	t := n.topo.Load()
-	pl := plan{counter: &n.metrics.bloom[fw.part]}
+	pl := &plan{counter: &n.metrics.bloom[fw.part], truth: &n.truths[fw.part]}
 	if len(t.peers) == 0 {
 		pl.unknown = true
 		pl.counter.unknown.Inc()
@@ -203,6 +206,7 @@ func (n *Node) choosePeers(fw *forward) plan {
 			pl.counter.unknown.Inc()
 		} else {
 			pl.counter.negative.Inc()
+			pl.truth.add(false)
 			n.probeSkipped(t, fw, set.Known)
 		}
 		pl.unknown = true // counted
@@ -222,12 +226,16 @@ func (pl *plan) settle(hit bool) {
 		pl.counter.positiveHit.Inc()
 	default:
 		pl.counter.positiveMiss.Inc()
+		if int(pl.clean.Load()) == len(pl.ask) {
+			// Nobody had it, or has lately had it: the filters were wrong.
+			pl.truth.add(true)
+		}
 	}
 }
 
 // askPeers asks as the plan says and returns the first stored response that a
 // peer sends, or nil. The caller owns the response's body.
-func (n *Node) askPeers(ctx context.Context, fw *forward, pl plan) *upstream {
+func (n *Node) askPeers(ctx context.Context, fw *forward, pl *plan) *upstream {
 	type answer struct {
 		i  int
 		up *upstream
@@ -241,7 +249,7 @@ func (n *Node) askPeers(ctx context.Context, fw *forward, pl plan) *upstream {
 		pending++
 		pctx, stop := context.WithCancel(ctx)
 		stops[i] = stop
-		go func() { answers <- answer{i, n.askPeer(pctx, fw, p)} }()
+		go func() { answers <- answer{i, n.askPeer(pctx, fw, p, pl)} }()
 	}
 	ask()
 	for pl.all && next < len(pl.ask) {
@@ -290,7 +298,7 @@ func (n *Node) askPeers(ctx context.Context, fw *forward, pl plan) *upstream {
 
 // askPeer asks one peer for its stored response; nil when it has none that is
 // fresh, or does not answer.
-func (n *Node) askPeer(ctx context.Context, fw *forward, p *peer) *upstream {
+func (n *Node) askPeer(ctx context.Context, fw *forward, p *peer, pl *plan) *upstream {
 	select {
 	case p.slots <- struct{}{}:
 	default:
@@ -333,6 +341,7 @@ func (n *Node) askPeer(ctx context.Context, fw *forward, p *peer) *upstream {
 			n.metrics.peerRPC(p.name, rpcStale)
 		} else {
 			n.metrics.peerRPC(p.name, rpcMiss)
+			pl.clean.Add(1)
 		}
 		return nil
 	}

@@ -165,8 +165,12 @@ func (n *Node) partitionOf(path string) int {
 }
 
 // lookup returns what is stored under the request's key. The own filter goes
-// first: when it calls the key absent, the store is not asked.
+// first, unless it is not to: when it calls the key absent, the store is not
+// asked.
 func (n *Node) lookup(rq *request) []*store.Response {
+	if n.cfg.Filter.NoLocal {
+		return n.store.Get(rq.part, &rq.key)
+	}
 	c := &n.metrics.bloom[rq.part]
 	if !n.store.Filter(rq.part).MayContain(rq.key.Filter) {
 		c.localNegative.Inc()

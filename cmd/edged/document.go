@@ -70,6 +70,7 @@ type negativeSection struct {
 
 type filterSection struct {
 	Enabled           *bool `yaml:"enabled"` // nil: true
+	Local             *bool `yaml:"local"`   // nil: true
 	Keys              int   `yaml:"keys,positive"`
 	FalsePositiveRate rate  `yaml:"false_positive_rate,positive"`
 	Peers             int   `yaml:"peers,positive"`
@@ -135,6 +136,7 @@ func (d *document) config() edge.Config {
 			FalsePositiveRate: float64(d.Filter.FalsePositiveRate),
 			Peers:             d.Filter.Peers,
 			Off:               d.Filter.Enabled != nil && !*d.Filter.Enabled,
+			NoLocal:           d.Filter.Local != nil && !*d.Filter.Local,
 		},
 		Drain: d.Drain,
 	}
@@ -184,7 +186,7 @@ func (d *document) config() edge.Config {
 // documentOf is the document that [document.config] turns into c. The paths
 // of the secret files are the caller's, for c holds only what was in them.
 func documentOf(c edge.Config, tokenFile, keyFile string) *document {
-	enabled, ttl := !c.Filter.Off, max(c.Negative.TTL, 0)
+	enabled, local, ttl := !c.Filter.Off, !c.Filter.NoLocal, max(c.Negative.TTL, 0)
 	d := &document{
 		Name:   c.Name,
 		Listen: listenSection{Address: c.Listen.Address},
@@ -205,6 +207,7 @@ func documentOf(c edge.Config, tokenFile, keyFile string) *document {
 		},
 		Filter: filterSection{
 			Enabled:           &enabled,
+			Local:             &local,
 			Keys:              c.Filter.Keys,
 			FalsePositiveRate: rate(c.Filter.FalsePositiveRate),
 			Peers:             c.Filter.Peers,
