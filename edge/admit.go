@@ -93,12 +93,9 @@ func splitTarget(r *http.Request) (path, query string, ok bool) {
 			target = "/" + target
 		}
 	}
-	path, query, has := strings.Cut(target, "?")
+	path, query, _ = strings.Cut(target, "?")
 	if strings.IndexByte(target, '#') >= 0 {
 		return "", "", false
-	}
-	if has && query == "" {
-		query = "?"
 	}
 	return path, query, true
 }

@@ -249,12 +249,9 @@ func (n *Node) canonicalURL(raw, instead string) (scheme, host, target string, e
 	if !ok {
 		return "", "", "", &admin.Error{Status: http.StatusBadRequest, Text: "not a valid host: " + instead}
 	}
-	path, query := u.EscapedPath(), u.RawQuery
+	path := u.EscapedPath()
 	if path == "" {
 		path = "/"
 	}
-	if u.ForceQuery {
-		query = "?"
-	}
-	return u.Scheme, n.withoutOwnPort(host), rfc9111.NormaliseTarget(path, query), nil
+	return u.Scheme, n.withoutOwnPort(host), rfc9111.NormaliseTarget(path, u.RawQuery), nil
 }

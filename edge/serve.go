@@ -334,6 +334,7 @@ func (n *Node) newForward(rq *request, why string, variants []*store.Response, s
 		site: rq.site, key: rq.key, part: rq.part,
 		method: http.MethodGet, scheme: rq.scheme, host: rq.host, target: rq.target,
 		header:     n.forwardHeader(rq, true),
+		fields:     rq.r.Header,
 		lookup:     why == "uri-miss" || why == "vary-miss",
 		fromMember: rq.hop != shield.HopNone,
 		variants:   variants, stale: selected,

@@ -71,6 +71,23 @@ func TestServe(t *testing.T) {
 			get("/", 200, "1a", "hit", 2, "X-Kind: a"),
 			get("/", 200, "2b", "hit", 2, "X-Kind: b"),
 		}},
+		{"Vary on a field that stays behind still selects", Site{}, func(w http.ResponseWriter, r *http.Request, n int64) {
+			w.Header().Set("Cache-Control", "max-age=60")
+			w.Header().Set("Vary", "X-Forwarded-Proto")
+			fmt.Fprint(w, n)
+		}, []step{
+			get("/", 200, "1", "uri-miss", 1, "X-Forwarded-Proto: https"),
+			get("/", 200, "1", "hit", 1, "X-Forwarded-Proto: https"),
+		}},
+		{"one key for all spellings of a target (RFC 3986 §6.2.2)", Site{}, func(w http.ResponseWriter, r *http.Request, n int64) {
+			w.Header().Set("Cache-Control", "max-age=60")
+			fmt.Fprint(w, n, r.RequestURI)
+		}, []step{
+			get("/a%7eb?", 200, "1/a~b", "uri-miss", 1),
+			get("/a~b", 200, "1/a~b", "hit", 1),
+			get("/a%2fb", 200, "2/a%2Fb", "uri-miss", 2),
+			get("/a/b?x=%2f", 200, "3/a/b?x=%2F", "uri-miss", 3),
+		}},
 		{"conditions of the client (RFC 9110 §13)", Site{}, func(w http.ResponseWriter, r *http.Request, n int64) {
 			w.Header().Set("Cache-Control", "max-age=60")
 			w.Header().Set("ETag", `"e"`)
