@@ -77,7 +77,6 @@ type conn struct {
 	sent    bool      // the present or last request's first byte was written
 	used    bool      // it has carried a whole answer
 	tunnel  bool      // it switched protocols
-	broken  bool      // writing failed; the rest of the request goes nowhere
 	spoiled error     // why it carries no further request
 }
 
@@ -170,13 +169,10 @@ func (c *conn) Write(p []byte) (int, error) {
 		c.sent = true
 		x.markSent()
 	}
-	tunnel, broken := c.tunnel, c.broken
+	tunnel := c.tunnel
 	c.mu.Unlock()
 	if tunnel {
 		return c.Conn.Write(p)
-	}
-	if broken {
-		return len(p), nil
 	}
 	if c.limits.idle > 0 {
 		c.Conn.SetWriteDeadline(time.Now().Add(c.limits.idle))
@@ -196,7 +192,6 @@ func (c *conn) Write(p []byte) (int, error) {
 	// turned away (413, 401), and net/http would drop that answer if it
 	// learned of the error: the reading side finds out how it ended.
 	c.mu.Lock()
-	c.broken = true
 	if c.spoiled == nil {
 		c.spoiled = err
 	}

@@ -291,7 +291,7 @@ func pipeAnswers(after time.Duration, answer string) func(net.Conn) {
 // asked again, and that only one request finds out.
 func TestPool_backOff(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		n := &fakeNet{up: map[string]func(net.Conn){"good": pipeAnswers(0, hello)}}
+		n := &fakeNet{up: map[string]func(net.Conn){"good": pipeAnswers(time.Millisecond, hello)}}
 		p := newPool(t, PoolConfig{URLs: []string{"http://bad", "http://good"}, DialContext: n.dial, BackoffMin: time.Second, BackoffMax: 8 * time.Second})
 		defer sleepersEnd()
 		defer p.Close()
@@ -336,6 +336,23 @@ func TestPool_backOff(t *testing.T) {
 		}
 		if s := p.Stats()[0]; s.Attempts-before != 3 || !s.Healthy || s.InFlight != 0 {
 			t.Errorf("after it came back: %+v", s)
+		}
+	})
+}
+
+// TestPool_callersDeadline: when it strikes, no other server is asked.
+func TestPool_callersDeadline(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		n := &fakeNet{hang: map[string]bool{"a": true, "b": true}}
+		p := newPool(t, PoolConfig{URLs: []string{"http://a", "http://b"}, DialContext: n.dial})
+		defer sleepersEnd()
+		defer p.Close()
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		_, _, err := do(p, newRequest(t, "GET", "http://x/", nil).WithContext(ctx))
+		wantError(t, err, Timeout, PhaseConnect)
+		if s := p.Stats(); s[0].Attempts+s[1].Attempts != 1 || !s[0].Healthy || !s[1].Healthy {
+			t.Errorf("%+v", s)
 		}
 	})
 }
@@ -482,6 +499,40 @@ func TestTransport_slowReader(t *testing.T) {
 		}
 		if total != len(big) {
 			t.Errorf("%d bytes of %d", total, len(big))
+		}
+	})
+}
+
+// TestTransport_unusedConnectionStays: the idle timeout is a body's, and a
+// connection outlasts it without one.
+func TestTransport_unusedConnectionStays(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		conns := 0
+		n := &fakeNet{up: map[string]func(net.Conn){"a": func(c net.Conn) {
+			conns++
+			p := &peer{c, newReader(c), &rawOrigin{}, 1}
+			for {
+				if _, _, more := p.request(); !more {
+					return
+				}
+				p.say(ok + "Content-Length: 5\r\n\r\n")
+				p.say("hello") // apart, so that the bound is armed
+			}
+		}}}
+		tr := client(t, TransportConfig{DialContext: n.dial, Idle: time.Second, KeepAlive: time.Minute})
+		defer sleepersEnd()
+		defer tr.Close()
+		for range 5 {
+			mustGet(t, tr, "http://a", "hello")
+			time.Sleep(59 * time.Second)
+		}
+		if conns != 1 {
+			t.Errorf("%d connections, want 1", conns)
+		}
+		time.Sleep(2 * time.Second)
+		mustGet(t, tr, "http://a", "hello")
+		if conns != 2 {
+			t.Errorf("%d connections, want a new one after KeepAlive", conns)
 		}
 	})
 }

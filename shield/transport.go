@@ -42,6 +42,7 @@ type TransportConfig struct {
 
 	// TLS is used for https; nil means the system's roots and the name of the
 	// server in its URL. NextProtos is replaced: HTTP/1.1 is all we speak.
+	// Sessions are resumed, from a cache of our own if it has none.
 	TLS *tls.Config
 
 	// DialContext makes the TCP connections; nil means net.Dialer's.
@@ -60,6 +61,9 @@ func (cfg TransportConfig) withDefaults() TransportConfig {
 	}
 	cfg.TLS = cfg.TLS.Clone()
 	cfg.TLS.NextProtos = []string{"http/1.1"}
+	if cfg.TLS.ClientSessionCache == nil {
+		cfg.TLS.ClientSessionCache = tls.NewLRUClientSessionCache(0)
+	}
 	if cfg.DialContext == nil {
 		cfg.DialContext = (&net.Dialer{}).DialContext
 	}

@@ -720,7 +720,7 @@ func TestTransport_expectContinue(t *testing.T) {
 		p.say("HTTP/1.1 100 Continue\r\n\r\n")
 		b := make([]byte, 4)
 		io.ReadFull(p.br, b)
-		p.say(ok + "Content-Length: 4\r\n\r\n" + string(b))
+		p.say(ok + "Connection: close\r\nContent-Length: 4\r\n\r\n" + string(b))
 	})
 	tr := client(t, TransportConfig{})
 	post := func(path string) (int, string, error) {
