@@ -12,6 +12,9 @@
 // Caveats:
 //   - Answers of an origin are framed by this package: net/http sees only heads
 //     and bodies that this package understood, in the same way. See conn.go.
+//     It costs a request some 5 us and 26 allocations on top of net/http's 22 us
+//     and 62 (BenchmarkTransport and BenchmarkPlainTransport, 1 KiB on loopback,
+//     two vCPUs of a Xeon model 167, Go 1.26.8).
 //   - A request is sent twice only where RFC 9110 section 9.2.2 allows it, and
 //     never a third time.
 //   - HTTP/2 to origins is not spoken.
