@@ -37,7 +37,10 @@ func (n *Node) servePeer(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	if hop == shield.HopShield {
-		rq.dirs = rfc9111.RequestDirectives{}
+		if !rq.site.policy.HonourRequest {
+			rq.dirs = rfc9111.RequestDirectives{}
+		}
+		rq.dirs.OnlyIfCached = false // the edge has seen to that
 		n.serve(rq)
 		return
 	}

@@ -245,7 +245,12 @@ func (n *Node) forwardCollapsed(rq *request, why string, variants []*store.Respo
 		n.forwardAlone(rq, why, variants, selected)
 		return true
 	}
-	f, began := n.flights.join(flightKey(rq.key.URL, variants, rq.r.Header))
+	key := flightKey(rq.key.URL, variants, rq.r.Header)
+	if rq.wantsNewer() {
+		// The others' forward may be answered by another tier's copy.
+		key += newerKey
+	}
+	f, began := n.flights.join(key)
 	if began {
 		n.launch(f, n.newForward(rq, why, variants, selected))
 	} else {
@@ -335,7 +340,7 @@ func (n *Node) newForward(rq *request, why string, variants []*store.Response, s
 		method: http.MethodGet, scheme: rq.scheme, host: rq.host, target: rq.target,
 		header:     n.forwardHeader(rq, true),
 		fields:     rq.r.Header,
-		lookup:     why == "uri-miss" || why == "vary-miss",
+		lookup:     (why == "uri-miss" || why == "vary-miss") && !rq.wantsNewer(),
 		fromMember: rq.hop != shield.HopNone,
 		variants:   variants, stale: selected,
 		gen: n.purges.generation(), asked: rq.began, client: remoteAddr(rq.r),
@@ -374,6 +379,16 @@ func (n *Node) validateBehind(rq *request, variants []*store.Response, selected 
 		defer n.flights.leave(f)
 		n.drainFlight(n.ctx, f)
 	}()
+}
+
+// newerKey ends the flight key of requests that want newer responses than
+// others do.
+const newerKey = "\x00newer"
+
+// wantsNewer reports whether the client's directives, where they are honoured,
+// ask for more than a fresh response: a peer's copy is then no answer.
+func (rq *request) wantsNewer() bool {
+	return rq.dirs.NoCache || rq.dirs.MaxAge.OK || rq.dirs.MinFresh.OK
 }
 
 func (rq *request) hasBody() bool {
