@@ -63,7 +63,6 @@ cache:
     - { name: hot, match: { path: ["/static/*"] }, share: 50%% }
     - { name: tail, share: 50%% }
 filter: { keys: 100000 }
-drain: 5s
 sites:
   - { name: www, origin: { urls: [%q] } }
 `, name, joins, key, c.origin.URL), 0o600)
