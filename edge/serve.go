@@ -53,6 +53,8 @@ func (n *Node) serve(rq *request) {
 	case rq.r.Method == "PURGE":
 		n.servePurge(rq)
 		return
+	case (rq.r.Method == "OPTIONS" || rq.r.Method == "TRACE") && n.lastForward(rq):
+		return
 	case isUpgrade(rq.r) || !rfc9111.IsSafe(rq.r.Method) || rq.r.Method == "OPTIONS" || rq.r.Method == "TRACE":
 		n.pass(rq, "method", resBypass)
 		return
