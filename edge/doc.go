@@ -21,5 +21,6 @@
 //     the same body.
 //   - No lock is held while a client, a peer or an origin is waited for.
 //
-// Lock order: flights.mu, then body.mu. Nothing else nests.
+// Lock order: flights.mu, then body.mu; purgeLog.mu, then what the store and
+// the negative partition lock inside. Nothing else nests.
 package edge

@@ -169,17 +169,17 @@ func (n *Node) notModified(fw *forward, up *upstream) (outcome, bool) {
 		out.stale = true
 		return out, true
 	}
-	allowed, soft := n.purges.allows(fw.gen, fw.key.URL, fresh.Tags, false)
-	switch {
-	case !v.OK || !allowed:
+	if !v.OK {
 		// This answer may be used, once.
 		n.store.RemoveResponse(fw.part, &fw.key, old)
-		out.shared = v.OK
-	case soft:
-		// What was asked for before the purge does not undo it.
-	default:
-		n.store.Replace(fw.part, &fw.key, old, fresh)
+		out.shared = false
+		return out, true
 	}
+	n.purges.store(fw.gen, fw.key.URL, fresh.Tags, false, func(soft bool) {
+		if !soft { // what was asked for before a soft purge does not undo it
+			n.store.Replace(fw.part, &fw.key, old, fresh)
+		}
+	})
 	return out, true
 }
 
@@ -197,7 +197,11 @@ func (n *Node) headFreshens(fw *forward, up *upstream) {
 	case rfc9111.HeadUpdates:
 		fresh, v := n.freshened(fw, up, old)
 		if v.OK {
-			n.store.Replace(fw.part, &fw.key, old, fresh)
+			n.purges.store(fw.gen, fw.key.URL, fresh.Tags, false, func(soft bool) {
+				if !soft {
+					n.store.Replace(fw.part, &fw.key, old, fresh)
+				}
+			})
 		} else {
 			n.store.RemoveResponse(fw.part, &fw.key, old)
 		}
@@ -230,31 +234,28 @@ func (n *Node) commit(fw *forward, out *outcome, pending int) {
 	}
 	absence := rfc9111.IsAbsence(out.status) && len(out.nominated) == 0
 	tags := tagsOf(out.kept)
-	allowed, soft := n.purges.allows(fw.gen, fw.key.URL, tags, absence)
+	allowed := n.purges.store(fw.gen, fw.key.URL, tags, absence, func(soft bool) {
+		if absence {
+			n.rememberAbsence(fw, out, chunks)
+			return
+		}
+		r := &store.Response{
+			Variant: out.meta.vary, Head: serialiseHead(out.kept), Body: store.NewBody(chunks),
+			Meta: out.meta, MetaBytes: out.meta.metaBytes(), Tags: tags,
+		}
+		if soft {
+			r = n.soften(r, time.Now())
+		}
+		r.Compact()
+		if stored, _ := n.store.Put(fw.part, &fw.key, r); !stored {
+			n.metrics.unstored.WithLabelValues(unstoredRefused).Inc()
+			return
+		}
+		n.negative.Delete(fw.key.URL, time.Now())
+	})
 	if !allowed {
 		n.metrics.unstored.WithLabelValues(unstoredPurged).Inc()
-		return
 	}
-	if absence {
-		n.rememberAbsence(fw, out, chunks)
-		return
-	}
-	m := out.meta
-	if soft {
-		stale := *m
-		stale.Stored = m.AsStale(time.Now())
-		m = &stale
-	}
-	r := &store.Response{
-		Variant: m.vary, Head: serialiseHead(out.kept), Body: store.NewBody(chunks),
-		Meta: m, MetaBytes: m.metaBytes(), Tags: tags,
-	}
-	r.Compact()
-	if stored, _ := n.store.Put(fw.part, &fw.key, r); !stored {
-		n.metrics.unstored.WithLabelValues(unstoredRefused).Inc()
-		return
-	}
-	n.negative.Delete(fw.key.URL, time.Now())
 }
 
 // rememberAbsence makes a negative entry of a 404 or 410. What was stored

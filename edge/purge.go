@@ -64,8 +64,12 @@ const (
 // purgeLog orders fills against purges on this node: a fill takes the
 // generation when it begins, and is stored only if no purge since then
 // matches it. Safe for concurrent use.
+//
+// Looking at the log and storing are one step (store), so that there is no
+// moment in which a purge has listed itself, finds nothing to remove, and a
+// fill that looked before that stores after it.
 type purgeLog struct {
-	mu      sync.Mutex
+	mu      sync.RWMutex
 	gen     uint64 // of the newest purge
 	entries []purgeEntry
 }
@@ -77,8 +81,8 @@ type purgeEntry struct {
 }
 
 func (l *purgeLog) generation() uint64 {
-	l.mu.Lock()
-	defer l.mu.Unlock()
+	l.mu.RLock()
+	defer l.mu.RUnlock()
 	return l.gen
 }
 
@@ -94,11 +98,21 @@ func (l *purgeLog) add(p *purge, now time.Time) {
 	l.entries = l.entries[drop:]
 }
 
-// allows reports whether a fill that began at generation since may be stored,
-// and if so with what state: soft says that a soft purge has made it stale.
-func (l *purgeLog) allows(since uint64, key string, tags []string, absence bool) (ok, soft bool) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
+// store calls put when a fill that began at generation since may be stored,
+// and reports whether it did. soft says that a soft purge came meanwhile: what
+// is put must be validated before its next use. No purge begins while put
+// runs.
+func (l *purgeLog) store(since uint64, key string, tags []string, absence bool, put func(soft bool)) bool {
+	l.mu.RLock()
+	defer l.mu.RUnlock()
+	ok, soft := l.allowsLocked(since, key, tags, absence)
+	if ok {
+		put(soft)
+	}
+	return ok
+}
+
+func (l *purgeLog) allowsLocked(since uint64, key string, tags []string, absence bool) (ok, soft bool) {
 	if l.gen == since {
 		return true, false
 	}

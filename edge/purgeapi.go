@@ -115,10 +115,21 @@ func (n *Node) purgeFromMember(g gossip.Purge) { n.apply(purgeFrom(g)) }
 
 // spread applies a purge here and on every member, and returns who has
 // applied it and who has not when ctx ends.
+//
+// It goes round twice. Between the first member's purge and the last one's, one
+// that has purged may fill again from one that has not, with the old response.
+// When everyone has purged once there is no old copy left to fill from, and
+// the second round removes what was filled meanwhile.
 func (n *Node) spread(ctx context.Context, kind string, g gossip.Purge) (acked, missing []string) {
 	began := time.Now()
-	n.apply(purgeFrom(g))
-	acked, missing = n.gossip.Purge(ctx, g)
+	p := purgeFrom(g)
+	for range 2 {
+		n.apply(p)
+		if acked, missing = n.gossip.Purge(ctx, g); len(acked) == 0 {
+			break // alone
+		}
+		g.ID += "-again"
+	}
 	if len(missing) > 0 {
 		n.metrics.purges.WithLabelValues(kind, "incomplete").Inc()
 	} else {

@@ -1,0 +1,111 @@
+package edge
+
+import (
+	"fmt"
+	"io"
+	"net/http"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+)
+
+func TestPurgeLog(t *testing.T) {
+	urls := func(u ...string) map[string]bool {
+		m := map[string]bool{}
+		for _, u := range u {
+			m[u] = true
+		}
+		return m
+	}
+	const key = "http://h/a"
+	tags := []string{"red"}
+	for _, c := range []struct {
+		name     string
+		p        purge
+		absence  bool
+		ok, soft bool
+	}{
+		{"another URL", purge{urls: urls("http://h/b")}, false, true, false},
+		{"its URL", purge{urls: urls(key)}, false, false, false},
+		{"its tag", purge{tags: urls("red")}, false, false, false},
+		{"another tag", purge{tags: urls("blue")}, false, true, false},
+		{"its prefix", purge{prefixes: []string{"http://h/"}}, false, false, false},
+		{"its host", purge{hosts: urls("h")}, false, false, false},
+		{"everything", purge{all: true}, false, false, false},
+		{"softly", purge{urls: urls(key), soft: true}, false, true, true},
+		{"softly, but it is an absence", purge{urls: urls(key), soft: true}, true, false, false},
+		{"created, and it is a response", purge{urls: urls(key), absences: true}, false, true, false},
+		{"created, and it is an absence", purge{urls: urls(key), absences: true}, true, false, false},
+	} {
+		var l purgeLog
+		now := time.Unix(1000, 0)
+		l.add(&purge{urls: urls("http://h/earlier")}, now)
+		before := l.generation()
+		l.add(&c.p, now)
+		soft := false
+		if ok := l.store(before, key, tags, c.absence, func(s bool) { soft = s }); ok != c.ok || soft != c.soft {
+			t.Errorf("%s: stored %v, softly %v; want %v, %v", c.name, ok, soft, c.ok, c.soft)
+		}
+		if !l.store(l.generation(), key, tags, c.absence, func(bool) {}) {
+			t.Errorf("%s: a fill that began after it is not stored", c.name)
+		}
+	}
+}
+
+// A fill that began before what is remembered of purges is not stored.
+func TestPurgeLog_forgetsSafely(t *testing.T) {
+	var l purgeLog
+	now := time.Unix(1000, 0)
+	before := l.generation()
+	for i := range purgeLogMax + 10 {
+		l.add(&purge{urls: map[string]bool{fmt.Sprint(i): true}}, now)
+	}
+	if len(l.entries) > purgeLogMax {
+		t.Errorf("%d purges are remembered, want %d at most", len(l.entries), purgeLogMax)
+	}
+	if l.store(before, "http://h/", nil, false, func(bool) {}) {
+		t.Error("stored across purges that are forgotten")
+	}
+	recent := l.generation()
+	l.add(&purge{urls: map[string]bool{"x": true}}, now.Add(2*purgeLogFor))
+	if len(l.entries) != 1 || !l.store(recent, "http://h/", nil, false, func(bool) {}) {
+		t.Errorf("%d purges are remembered after their time", len(l.entries))
+	}
+}
+
+// A purge comes while a fill is under way: its client gets the answer that it
+// asked for, nobody after the purge does, and it is not stored.
+func TestPurge_outrunsAFill(t *testing.T) {
+	for _, status := range []int{200, 404} {
+		t.Run(fmt.Sprint(status), func(t *testing.T) {
+			var version atomic.Int64
+			arrived, gate := make(chan struct{}, 10), make(chan struct{})
+			o := newOrigin(t, func(w http.ResponseWriter, r *http.Request) {
+				v := version.Load()
+				arrived <- struct{}{}
+				if v == 0 {
+					<-gate
+				}
+				w.Header().Set("Cache-Control", "max-age=60")
+				w.WriteHeader(status)
+				fmt.Fprint(w, v)
+			})
+			n := startNode(t, testConfig("edge-a", o.URL))
+			old := make(chan answer)
+			go func() { old <- n.get(t, "/x") }()
+			<-arrived
+			version.Store(1)
+			resp, err := testClient.Post("http://"+n.Addrs().Admin+"/v1/purge", "application/json", strings.NewReader(`{"urls":["http://www.example.com/x"]}`))
+			if err != nil {
+				t.Fatal(err)
+			}
+			io.Copy(io.Discard, resp.Body)
+			resp.Body.Close()
+			n.get(t, "/x").want(t, status, "1", "fwd=uri-miss") // does not join the old one
+			close(gate)
+			(<-old).want(t, status, "0")
+			n.get(t, "/x").want(t, status, "1", "hit")
+		})
+	}
+}
