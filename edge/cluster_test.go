@@ -183,6 +183,9 @@ func TestCluster_peerAddress(t *testing.T) {
 	}
 	ask("/x", "Cache-Control: only-if-cached").want(t, 200, "/x", "edge-a; hit")
 	ask("/y", "Cache-Control: only-if-cached").want(t, 504, "504 Gateway Timeout: not stored here\n", "edge-a; fwd=uri-miss")
+	if got := counted(n.metrics.member.WithLabelValues("peer", "miss")); got != 1 {
+		t.Errorf("a peer's miss is counted %d times as a miss", got)
+	}
 	if a := ask("/y"); a.status != 403 {
 		t.Errorf("a stranger's request was answered %d", a.status)
 	}

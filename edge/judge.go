@@ -271,7 +271,8 @@ func (n *Node) rememberAbsence(fw *forward, out *outcome, chunks [][]byte) {
 	head.Del("Date")
 	e := negative.Entry{
 		Status: out.status, Head: serialiseHead(head), Body: content,
-		Stored: m.ResponseTime, InitialAge: m.InitialAge,
+		// Its age is kept in whole seconds: what is left over is made up for here.
+		Stored: m.ResponseTime.Add(-(m.InitialAge % time.Second)), InitialAge: m.InitialAge.Truncate(time.Second),
 		Expires: m.ResponseTime.Add(m.Lifetime - m.InitialAge), Asked: fw.asked,
 	}
 	if fw.stale != nil {

@@ -55,7 +55,7 @@ func (n *Node) serveStoredOnly(rq *request) {
 		n.reject(rq, rejectMethod, http.StatusMethodNotAllowed, "a peer is asked with GET or HEAD")
 		return
 	}
-	why := "uri-miss"
+	why, res := "uri-miss", resMiss
 	variants := n.lookup(rq)
 	if selected := selectVariant(variants, rq.r.Header); selected != nil {
 		m := metaOf(selected)
@@ -64,9 +64,9 @@ func (n *Node) serveStoredOnly(rq *request) {
 			n.serveStored(rq, selected, storedExit{result: resHit, hit: true})
 			return
 		}
-		why = "stale"
+		why, res = "stale", resStale
 	} else if len(variants) > 0 {
 		why = "vary-miss"
 	}
-	n.fail(rq, http.StatusGatewayTimeout, why, "not stored here")
+	n.answer(rq, http.StatusGatewayTimeout, rfc9111.CacheStatus{Fwd: why}, "not stored here", res)
 }

@@ -217,8 +217,12 @@ func (n *Node) invalidate(ctx context.Context, keys []string) {
 
 // servePurge is the PURGE method on the client address.
 func (n *Node) servePurge(rq *request) {
+	if n.cfg.Admin.Token == "" {
+		n.fail(rq, http.StatusForbidden, "method", "PURGE is off: it needs a token, and admin.token_file is not set")
+		return
+	}
 	token, ok := strings.CutPrefix(rq.r.Header.Get("Authorization"), "Bearer ")
-	if n.cfg.Admin.Token == "" || !ok || subtle.ConstantTimeCompare([]byte(token), []byte(n.cfg.Admin.Token)) != 1 {
+	if !ok || subtle.ConstantTimeCompare([]byte(token), []byte(n.cfg.Admin.Token)) != 1 {
 		n.fail(rq, http.StatusForbidden, "method", "PURGE needs the admin token (Authorization: Bearer)")
 		return
 	}

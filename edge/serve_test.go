@@ -149,6 +149,9 @@ func TestServe(t *testing.T) {
 			w.WriteHeader(404)
 			fmt.Fprint(w, n)
 		}, []step{get("/", 404, "1", "fwd=uri-miss; fwd-status=404", 1), get("/", 404, "1", "hit; ttl=4; detail=negative", 1)}},
+		{"PURGE without a token configured", Site{}, func(w http.ResponseWriter, r *http.Request, n int64) {}, []step{
+			{"PURGE", "/", nil, 403, "403 Forbidden: PURGE is off: it needs a token, and admin.token_file is not set\n", "fwd=method", 0},
+		}},
 		{"bypass", Site{Bypass: []string{"/api/*"}}, func(w http.ResponseWriter, r *http.Request, n int64) {
 			w.Header().Set("Cache-Control", "max-age=60")
 			fmt.Fprint(w, n)
