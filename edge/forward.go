@@ -25,7 +25,6 @@ type forward struct {
 	host   string      // canonical
 	target string      // path and query, as in the key
 	header http.Header // end-to-end, without conditions and ranges
-	fields http.Header // what the client sent: the fields that Vary nominates, read only
 	cond   http.Header // conditions for the shield or origin; nil: none
 
 	lookup     bool // ask the peers first

@@ -101,7 +101,7 @@ func (fw *forward) staleUsable(now time.Time) bool {
 // exchange is the request and its answer as the rules want to see them.
 func (fw *forward) exchange(up *upstream, header http.Header, status int) rfc9111.Exchange {
 	x := rfc9111.Exchange{
-		Method: fw.method, URL: fw.key.URL, ReqHeader: fw.fields,
+		Method: fw.method, URL: fw.key.URL, ReqHeader: fw.header,
 		Status: status, Header: header,
 		RequestTime: up.requestTime, ResponseTime: up.responseTime,
 	}

@@ -59,6 +59,9 @@ func (n *Node) pass(rq *request, why string, res result) {
 	upload := &uploadReader{rq: rq, body: rq.r.Body}
 	if rq.hasBody() {
 		out.Body = upload
+		// An answer that comes before the request is complete goes on at once:
+		// net/http would first wait for the rest of the request.
+		http.NewResponseController(rq.w).EnableFullDuplex()
 	}
 
 	began := time.Now()

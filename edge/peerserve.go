@@ -57,7 +57,7 @@ func (n *Node) serveStoredOnly(rq *request) {
 	}
 	why, res := "uri-miss", resMiss
 	variants := n.lookup(rq)
-	if selected := selectVariant(variants, rq.r.Header); selected != nil {
+	if selected := n.selectVariant(rq, variants); selected != nil {
 		m := metaOf(selected)
 		if reuse, _ := m.Decide(rfc9111.RequestDirectives{}, time.Now()); reuse == rfc9111.Fresh && !m.soft {
 			n.store.Hit(selected)

@@ -30,6 +30,7 @@ type request struct {
 	part   int
 	key    store.Key
 	dirs   rfc9111.RequestDirectives
+	sent   http.Header // what goes on to the origin, once variants were selected by it
 
 	report   bool      // the catalog wants to know what the origin says
 	extended time.Time // when the write deadline was last moved
@@ -67,7 +68,7 @@ func (n *Node) serve(rq *request) {
 
 	for range maxRejoins {
 		variants := n.lookup(rq)
-		selected := selectVariant(variants, rq.r.Header)
+		selected := n.selectVariant(rq, variants)
 		why := "uri-miss"
 		if selected != nil {
 			var reuse rfc9111.Reuse
@@ -187,18 +188,6 @@ func (n *Node) lookup(rq *request) []*store.Response {
 	return v
 }
 
-// selectVariant returns the most recent response whose nominated request
-// fields match (RFC 9111 §4.1).
-func selectVariant(variants []*store.Response, req http.Header) *store.Response {
-	for _, v := range variants {
-		m := metaOf(v)
-		if len(m.nominated) == 0 || rfc9111.Matches(m.nominated, m.vary, req) {
-			return v
-		}
-	}
-	return nil
-}
-
 // serveAbsence answers from a remembered absence, or from the site's catalog
 // of what exists; it reports whether it did.
 func (n *Node) serveAbsence(rq *request) bool {
@@ -230,15 +219,6 @@ func (n *Node) serveAbsence(rq *request) bool {
 	return true
 }
 
-// flightKey names the forward that the request may share: its key, and the
-// nominated fields as far as they are known from what is stored.
-func flightKey(key string, variants []*store.Response, req http.Header) string {
-	if len(variants) == 0 || len(metaOf(variants[0]).nominated) == 0 {
-		return key
-	}
-	return key + "\x00" + rfc9111.VariantKey(metaOf(variants[0]).nominated, req)
-}
-
 // forwardCollapsed joins the forward for this request, or begins it, and
 // answers with its outcome. It returns false when the outcome is of no use to
 // this request, which should look again.
@@ -247,7 +227,7 @@ func (n *Node) forwardCollapsed(rq *request, why string, variants []*store.Respo
 		n.forwardAlone(rq, why, variants, selected)
 		return true
 	}
-	key := flightKey(rq.key.URL, variants, rq.r.Header)
+	key := n.flightKey(rq, variants)
 	if rq.wantsNewer() {
 		// The others' forward may be answered by another tier's copy.
 		key += newerKey
@@ -332,7 +312,7 @@ func (n *Node) await(rq *request, f *flight, informed bool) bool {
 // suits reports whether an outcome that others asked for answers this request
 // too.
 func (n *Node) suits(rq *request, out *outcome) bool {
-	return out.shared && (out.err != nil || len(out.nominated) == 0 || rfc9111.Matches(out.nominated, out.variant, rq.r.Header))
+	return out.shared && (out.err != nil || len(out.nominated) == 0 || rfc9111.Matches(out.nominated, out.variant, n.nominating(rq, out.nominated)))
 }
 
 // newForward makes what a flight carries of the request.
@@ -341,7 +321,6 @@ func (n *Node) newForward(rq *request, why string, variants []*store.Response, s
 		site: rq.site, key: rq.key, part: rq.part,
 		method: http.MethodGet, scheme: rq.scheme, host: rq.host, target: rq.target,
 		header:     n.forwardHeader(rq, true),
-		fields:     rq.r.Header,
 		lookup:     (why == "uri-miss" || why == "vary-miss") && !rq.wantsNewer(),
 		fromMember: rq.hop != shield.HopNone,
 		variants:   variants, stale: selected,
@@ -370,7 +349,7 @@ func (n *Node) newForward(rq *request, why string, variants []*store.Response, s
 
 // validateBehind validates a stale response that has been served already.
 func (n *Node) validateBehind(rq *request, variants []*store.Response, selected *store.Response) {
-	f := n.flights.joinBehind(flightKey(rq.key.URL, variants, rq.r.Header))
+	f := n.flights.joinBehind(n.flightKey(rq, variants))
 	if f == nil {
 		return
 	}

@@ -253,7 +253,7 @@ func (n *Node) explain(_ context.Context, method, rawURL string, header http.Hea
 
 	now := time.Now()
 	variants := n.store.Get(rq.part, &rq.key)
-	selected := selectVariant(variants, header)
+	selected := n.selectVariant(rq, variants)
 	for _, v := range variants {
 		m := metaOf(v)
 		e.Stored = append(e.Stored, admin.Stored{

@@ -63,7 +63,7 @@ func (n *Node) warm(ctx context.Context, urls []string) (admin.WarmResult, error
 
 // held reports whether a fresh response, or a peer that may have one, exists.
 func (n *Node) held(rq *request) bool {
-	if r := selectVariant(n.store.Get(rq.part, &rq.key), rq.r.Header); r != nil {
+	if r := n.selectVariant(rq, n.store.Get(rq.part, &rq.key)); r != nil {
 		reuse, _ := metaOf(r).Decide(rfc9111.RequestDirectives{}, time.Now())
 		return reuse == rfc9111.Fresh
 	}
