@@ -48,6 +48,7 @@ type core struct {
 // coreConfig is what the core needs of a Config.
 type coreConfig struct {
 	name       string
+	newest     byte // version of frames that this member understands
 	boot       uint64
 	role       string
 	peerAddr   string

@@ -26,7 +26,7 @@ func newPair(t testing.TB) *pair {
 	for i, c := range []**core{&p.a, &p.b} {
 		var err error
 		*c, err = newCore(coreConfig{
-			name: string(rune('a' + i)), boot: uint64(100 + i), peerAddr: "127.0.0.1:1", partitions: part,
+			name: string(rune('a' + i)), newest: frameVersion, boot: uint64(100 + i), peerAddr: "127.0.0.1:1", partitions: part,
 			flush: defaultFlush, rateLimit: defaultRateLimit,
 		}, rand.New(rand.NewPCG(uint64(i), 4)))
 		if err != nil {
@@ -289,7 +289,7 @@ func TestReplica_divergence(t *testing.T) {
 	p := live(t)
 	for i := range divergedLimit {
 		// One bit changes behind the core's back.
-		flipBit(p.a, "b", uint32(i))
+		flipBit(p.a, 0, "b", uint32(i))
 		p.store(1)
 		p.deliver(p.flush()...)
 		if i == divergedLimit-1 {
@@ -315,8 +315,8 @@ func TestReplica_divergence(t *testing.T) {
 }
 
 // flipBit changes one bit of a replica behind the core's back.
-func flipBit(c *core, member string, pos uint32) {
-	words, err := c.replicas[0].Bits(member)
+func flipBit(c *core, part int, member string, pos uint32) {
+	words, err := c.replicas[part].Bits(member)
 	if err != nil {
 		panic(err)
 	}
@@ -324,14 +324,14 @@ func flipBit(c *core, member string, pos uint32) {
 	if words[pos/64]>>(pos%64)&1 == 1 {
 		tr = peerfilter.Transitions{Clear: []uint32{pos}}
 	}
-	if _, err := c.replicas[0].Apply(member, tr); err != nil {
+	if _, err := c.replicas[part].Apply(member, tr); err != nil {
 		panic(err)
 	}
 }
 
 func TestReplica_auditFindsAFlippedBit(t *testing.T) {
 	p := live(t)
-	flipBit(p.a, "b", 3)
+	flipBit(p.a, 0, "b", 3)
 	p.now = p.a.nextAudit
 	p.a.tick(p.now)
 	if p.a.counts.diverged != 1 {

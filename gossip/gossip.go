@@ -106,7 +106,7 @@ func New(cfg Config) (*Gossip, error) {
 		return nil, err
 	}
 	g.core, err = newCore(coreConfig{
-		name: cfg.Name, boot: cfg.Boot, role: cfg.Role, peerAddr: cfg.PeerAddr, seedMark: seedMark(cfg.Seed),
+		name: cfg.Name, newest: frameVersion, boot: cfg.Boot, role: cfg.Role, peerAddr: cfg.PeerAddr, seedMark: seedMark(cfg.Seed),
 		partitions: cfg.Partitions, flush: cfg.FlushInterval, rateLimit: cfg.RateLimit,
 	}, rand.New(rand.NewPCG(cfg.Boot, rand.Uint64())))
 	if err != nil {

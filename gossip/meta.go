@@ -35,7 +35,12 @@ const flagDraining = 1 << 0
 //
 // Numbers are big-endian. Bytes after these are a later version's and ignored;
 // a version whose oldest is above ours is refused.
+//
+// Two members talk in the newest version that both understand, so that members
+// of two versions can be mixed while a cluster is upgraded.
 type nodeMeta struct {
+	oldest   byte // versions that the sender understands
+	newest   byte
 	flags    byte
 	boot     uint64
 	seedMark uint64
@@ -56,7 +61,7 @@ func (m nodeMeta) draining() bool { return m.flags&flagDraining != 0 }
 
 // append appends the wire form.
 func (m nodeMeta) append(b []byte) []byte {
-	b = append(b, metaVersion, metaVersion, metaVersion, m.flags)
+	b = append(b, metaVersion, m.oldest, m.newest, m.flags)
 	b = binary.BigEndian.AppendUint64(b, m.boot)
 	b = binary.BigEndian.AppendUint64(b, m.seedMark)
 	b = append(b, byte(len(m.role)))
@@ -78,13 +83,13 @@ var errNotMeta = errors.New("metadata is not an edged node's")
 
 func decodeMeta(b []byte) (nodeMeta, error) {
 	var m nodeMeta
-	if len(b) > maxMetaLen || len(b) < 23 || b[0] == 0 || b[1] > b[2] {
+	if len(b) > maxMetaLen || len(b) < 23 || b[0] == 0 || b[1] == 0 || b[1] > b[2] {
 		return m, errNotMeta
 	}
 	if b[1] > metaVersion {
 		return m, fmt.Errorf("metadata needs version %d, this node understands %d", b[1], metaVersion)
 	}
-	m.flags = b[3]
+	m.oldest, m.newest, m.flags = b[1], b[2], b[3]
 	m.boot = binary.BigEndian.Uint64(b[4:])
 	m.seedMark = binary.BigEndian.Uint64(b[12:])
 	b = b[20:]

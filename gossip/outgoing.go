@@ -170,6 +170,7 @@ func (c *core) send(now time.Duration, p *peer) {
 		flags |= flagDraining
 	}
 	b := appendFrameHeader(make([]byte, 0, 512), flags, c.sender, c.cfg.boot)
+	b[1] = c.version(p)
 	p.before = append(p.before[:0], p.cursors...)
 	records := 0
 	// Every section's head is certain to fit; what is left goes to the

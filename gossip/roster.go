@@ -41,6 +41,9 @@ type cursor struct {
 // reachable reports whether the peer is to be talked to.
 func (p *peer) reachable() bool { return p.state == StateAlive || p.state == StateSuspect }
 
+// version is the newest version that both this member and the peer understand.
+func (c *core) version(p *peer) byte { return min(c.cfg.newest, p.meta.newest) }
+
 // peerAddr is where the peer's HTTP answers.
 func (p *peer) peerAddr() string {
 	host, port, err := net.SplitHostPort(p.meta.peerAddr)
@@ -55,7 +58,7 @@ func (p *peer) peerAddr() string {
 
 // nodeMeta is what this member tells about itself.
 func (c *core) nodeMeta() nodeMeta {
-	m := nodeMeta{boot: c.cfg.boot, seedMark: c.cfg.seedMark, role: c.cfg.role, peerAddr: c.cfg.peerAddr}
+	m := nodeMeta{oldest: metaVersion, newest: c.cfg.newest, boot: c.cfg.boot, seedMark: c.cfg.seedMark, role: c.cfg.role, peerAddr: c.cfg.peerAddr}
 	if c.draining {
 		m.flags |= flagDraining
 	}
@@ -106,7 +109,7 @@ func (c *core) memberUp(now time.Duration, name, addr string, meta nodeMeta) {
 	}
 	if back || old.boot != meta.boot {
 		p.lastSent = now - time.Hour // greet it at once, so that it learns our heads
-		p.busy, p.retryAt, p.retry = false, 0, 0
+		p.retryAt, p.retry = 0, 0
 	}
 	c.offered(now, p, back)
 	c.emit(membersEffect{})

@@ -17,7 +17,7 @@ var update = flag.Bool("update", false, "rewrite golden files")
 
 func testMeta() nodeMeta {
 	return nodeMeta{
-		flags: flagDraining, boot: 0x0102030405060708, seedMark: 0x1112131415161718, role: "edge", peerAddr: "10.0.0.1:7947",
+		oldest: 1, newest: 1, flags: flagDraining, boot: 0x0102030405060708, seedMark: 0x1112131415161718, role: "edge", peerAddr: "10.0.0.1:7947",
 		parts: []partMeta{{key: nameKey("hot"), layout: 1, blocks: 1000, epoch: 3}, {key: nameKey("tail"), layout: 1, blocks: 2000}},
 	}
 }
