@@ -235,6 +235,11 @@ func (n *Node) explain(_ context.Context, method, rawURL string, header http.Hea
 	step := func(name, result, rule string) {
 		e.Steps = append(e.Steps, admin.Step{Name: name, Result: result, Rule: rule})
 	}
+	// would ends the explanation: what becomes of the request, as a sentence.
+	would := func(format string, args ...any) (admin.Explanation, error) {
+		e.Would = "This request would " + fmt.Sprintf(format, args...) + "."
+		return e, nil
+	}
 	step("key", rq.key.URL, "scheme, authority, path and query, normalised (RFC 3986 §6.2.2)")
 	step("partition", e.Partition, "cache.partitions, first match")
 
@@ -256,9 +261,13 @@ func (n *Node) explain(_ context.Context, method, rawURL string, header http.Hea
 	selected := n.selectVariant(rq, variants)
 	for _, v := range variants {
 		m := metaOf(v)
+		ttl := m.TTL(now)
+		if m.soft {
+			ttl = 0 // it is stale by order, not for any time
+		}
 		e.Stored = append(e.Stored, admin.Stored{
 			Status: int(m.Status), Variant: v.Variant, StoredAt: m.ResponseTime, AgeSeconds: m.Age(now).Seconds(),
-			TTLSeconds: m.TTL(now).Seconds(), Bytes: v.Body.Len(), Tags: v.Tags, Matches: v == selected,
+			TTLSeconds: ttl.Seconds(), Bytes: v.Body.Len(), Tags: v.Tags, Matches: v == selected,
 		})
 	}
 	absent, negative := n.negative.Get(rq.key.URL, now)
@@ -272,14 +281,12 @@ func (n *Node) explain(_ context.Context, method, rawURL string, header http.Hea
 	switch {
 	case !rfc9111.IsSafe(method):
 		step("method", "not answered from the store", "RFC 9111 §4.4")
-		e.Would = "go to the origin, and invalidate what is stored under this URL if it succeeds"
-		return e, nil
+		return would("go to the origin, and invalidate what is stored under this URL if it succeeds")
 	case rq.site.bypassed(pathOf(rq.target)):
 		step("bypass", "skips the cache", "sites[].bypass")
-		e.Would = "go to the origin, past the cache"
-		return e, nil
+		return would("go to the origin, past the cache")
 	}
-	step("select", fmt.Sprintf("%d stored, selected: %v", len(variants), selected != nil), "RFC 9111 §4.1")
+	step("select", selection(len(variants), selected != nil), "RFC 9111 §4.1")
 	validate := false
 	if selected != nil {
 		m := metaOf(selected)
@@ -290,17 +297,14 @@ func (n *Node) explain(_ context.Context, method, rawURL string, header http.Hea
 		step("decide", reuse.String(), rule)
 		switch reuse {
 		case rfc9111.Fresh:
-			e.Would = "be answered from the store of " + n.cfg.Name
-			return e, nil
+			return would("be answered from the store of %s", n.cfg.Name)
 		case rfc9111.MaxStale, rfc9111.StaleWhileRevalidate:
-			e.Would = "be answered stale from the store of " + n.cfg.Name
-			return e, nil
+			return would("be answered stale from the store of %s", n.cfg.Name)
 		}
 		validate = true
 	} else if negative && now.Before(absent.Expires) {
 		step("negative", "a remembered absence", "negative.ttl or the response's own lifetime")
-		e.Would = fmt.Sprintf("be answered %d from a remembered absence of %s", absent.Status, n.cfg.Name)
-		return e, nil
+		return would("be answered %d from a remembered absence of %s", absent.Status, n.cfg.Name)
 	}
 	next := "the origin"
 	if name, ok := shield.Choose(shield.Mode(rq.site.Shield), n.cfg.Name, rq.key.Hash, t.shields, t.edges, t.usable); ok {
@@ -308,24 +312,33 @@ func (n *Node) explain(_ context.Context, method, rawURL string, header http.Hea
 	}
 	if validate {
 		step("forward", next, "validation (RFC 9111 §4.3)")
-		e.Would = "be validated with " + next
-		return e, nil
+		return would("be validated with %s", next)
 	}
 	asked := slices.DeleteFunc(slices.Clone(e.Filters), func(f admin.FilterSay) bool {
 		return f.Says == "no" || f.Says == "unknown" && f.Member != e.Owner
 	})
 	if len(asked) == 0 {
 		step("filters", "every peer's filter calls it absent: no peer is asked", "filter")
-		e.Would = "go to " + next + " without asking a peer"
-		return e, nil
+		return would("go to %s without asking a peer", next)
 	}
 	names := make([]string, len(asked))
 	for i, f := range asked {
 		names[i] = f.Member
 	}
 	step("filters", "may be stored at "+strings.Join(names, ", "), "filter")
-	e.Would = "ask " + strings.Join(names, ", ") + ", and then " + next
-	return e, nil
+	return would("ask %s, and then %s", strings.Join(names, ", "), next)
+}
+
+// selection tells what is stored under a key, and whether a request's fields
+// select one of it.
+func selection(stored int, selected bool) string {
+	switch {
+	case stored == 0:
+		return "nothing stored here"
+	case selected:
+		return fmt.Sprintf("%d stored here, one matches", stored)
+	}
+	return fmt.Sprintf("%d stored here, none matches this request's fields", stored)
 }
 
 // explained makes a request out of a URL, for the questions of the admin API.

@@ -1,0 +1,63 @@
+package edge
+
+import (
+	"fmt"
+	"net/http"
+	"strings"
+	"testing"
+	"time"
+)
+
+// An operator reads the steps and the last sentence of an explanation; they
+// follow what is stored as it comes, goes stale and is purged softly.
+func TestExplain_says(t *testing.T) {
+	o := newOrigin(t, func(w http.ResponseWriter, r *http.Request) {
+		if r.URL.Path == "/gone" {
+			w.WriteHeader(http.StatusNotFound)
+			return
+		}
+		w.Header().Set("Cache-Control", "max-age=3600")
+		w.Header().Set("Vary", "Accept-Language")
+		fmt.Fprint(w, "hello")
+	})
+	n := startNode(t, testConfig("edge-a", o.URL))
+	const url = "http://www.example.com/x"
+	explain := func(method, url, selected, would string, header http.Header) {
+		t.Helper()
+		e, err := n.explain(t.Context(), method, url, header)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if e.Would != would {
+			t.Errorf("%s %s: %q, want %q", method, url, e.Would, would)
+		}
+		for _, s := range e.Steps {
+			if s.Name == "select" && s.Result != selected {
+				t.Errorf("%s %s: select: %q, want %q", method, url, s.Result, selected)
+			}
+		}
+	}
+	explain("GET", url, "nothing stored here", "This request would go to the origin without asking a peer.", nil)
+	explain("POST", url, "", "This request would go to the origin, and invalidate what is stored under this URL if it succeeds.", nil)
+	n.get(t, "/x").want(t, 200, "hello")
+	n.get(t, "/gone").want(t, 404, "")
+	explain("GET", url, "1 stored here, one matches", "This request would be answered from the store of edge-a.", nil)
+	explain("GET", url, "1 stored here, none matches this request's fields", "This request would go to the origin without asking a peer.", http.Header{"Accept-Language": {"fr"}})
+	explain("GET", "http://www.example.com/gone", "nothing stored here", "This request would be answered 404 from a remembered absence of edge-a.", nil)
+
+	resp, err := testClient.Post("http://"+n.Addrs().Admin+"/v1/purge", "application/json", strings.NewReader(`{"all":true,"soft":true}`))
+	if err != nil {
+		t.Fatal(err)
+	}
+	resp.Body.Close()
+	explain("GET", url, "1 stored here, one matches", "This request would be validated with the origin.", nil)
+	e, err := n.explain(t.Context(), "GET", url, nil)
+	if err != nil || len(e.Stored) != 1 {
+		t.Fatalf("%+v, %v", e, err)
+	}
+	// A lifetime that ended a second before the response came is nothing that
+	// anyone could make sense of.
+	if s := e.Stored[0]; s.TTLSeconds != 0 || s.AgeSeconds > time.Minute.Seconds() {
+		t.Errorf("softly purged: age %vs, fresh for %vs, want 0", s.AgeSeconds, s.TTLSeconds)
+	}
+}
