@@ -414,3 +414,21 @@ func TestCluster_leavesInGoodOrder(t *testing.T) {
 		return nil
 	})
 }
+
+// TestCluster_stopsAllAtOnce: who stops last has nobody to tell, which is no
+// reason to warn.
+func TestCluster_stopsAllAtOnce(t *testing.T) {
+	c := newCluster(t)
+	c.three()
+	for _, n := range c.nodes {
+		n.signal(syscall.SIGTERM)
+	}
+	for _, n := range c.nodes {
+		if code := n.wait(); code != exitOK {
+			t.Errorf("%s ended with code %d", n.ready.Name, code)
+		}
+		if log := n.stderr.String(); strings.Contains(log, "level=WARN") || strings.Contains(log, "level=ERROR") {
+			t.Errorf("%s warns:\n%s", n.ready.Name, log)
+		}
+	}
+}
