@@ -49,7 +49,7 @@ func runDemo(ctx context.Context, o demoOptions) error {
 	if err != nil {
 		return demoStartError(ctx, err)
 	}
-	printDemo(o.Out, origin, fleet)
+	printDemo(o.Out, origin, fleet, o.Binary)
 	watchDemo(ctx, o, fleet)
 	fmt.Fprintln(o.Out, "\nStopping.")
 	if err := fleet.Close(); err != nil {
@@ -106,7 +106,7 @@ func watchDemo(ctx context.Context, o demoOptions, fleet *loadtest.Fleet) {
 	}
 }
 
-func printDemo(w io.Writer, origin *loadtest.Origin, fleet *loadtest.Fleet) {
+func printDemo(w io.Writer, origin *loadtest.Origin, fleet *loadtest.Fleet, binary string) {
 	tw := tabwriter.NewWriter(w, 0, 0, 3, ' ', 0)
 	fmt.Fprintln(tw, "\nNODE\tCLIENTS\tSTATUS PAGE AND METRICS\tPID")
 	for _, m := range fleet.Members {
@@ -122,7 +122,7 @@ func printDemo(w io.Writer, origin *loadtest.Origin, fleet *loadtest.Fleet) {
 		{"/", "a page with links and images, stored for a minute"},
 		{loadtest.PagePath(1), "another one; its images are stored one by one"},
 		{loadtest.ImagePath(1), "a PNG; with Range: bytes=0-99, a part of it"},
-		{loadtest.SlowPath, fmt.Sprintf("%v the first time, at once after that; many at once make one origin request", loadtest.SlowDelay)},
+		{loadtest.SlowPath, fmt.Sprintf("%v the first time, at once after that; many at once at one node make one origin request", loadtest.SlowDelay)},
 		{loadtest.ClockPath, "the time, at most one second old"},
 		{loadtest.ClockNowPath, "the time, never stored"},
 		{loadtest.MissingPath, "404, remembered for five seconds (detail=negative)"},
@@ -134,17 +134,30 @@ func printDemo(w io.Writer, origin *loadtest.Origin, fleet *loadtest.Fleet) {
 	fmt.Fprintf(w, "\nStatus page: %s/\n", first.AdminURL())
 
 	second := fleet.Members[min(1, len(fleet.Members)-1)]
-	expect := "edge-b has it from edge-a: detail=peer, no origin request"
+	wait, expect := "sleep 1; ", second.Name+" has it from "+first.Name+" (peers learn of it within a second): detail=peer, no origin request"
 	if second == first {
-		expect = "now it is a hit"
+		wait, expect = "", "now it is a hit"
 	}
 	fmt.Fprintln(w, "\nThree lines worth trying; look at Cache-Status:")
-	for _, line := range []struct{ node, path, expect string }{
-		{first.Client, loadtest.PagePath(2), first.Name + " asks the origin and stores the answer"},
-		{second.Client, loadtest.PagePath(2), expect},
-		{second.Client, "/nobody-has-this", "no filter knows it, so no peer is asked; again: detail=negative"},
+	for _, line := range []struct{ wait, node, path, expect string }{
+		{"", first.Client, loadtest.PagePath(2), first.Name + " asks the origin and stores the answer: detail=origin"},
+		{wait, second.Client, loadtest.PagePath(2), expect},
+		{"", second.Client, "/nobody-has-this", "no filter knows it, so no peer is asked; again: detail=negative"},
 	} {
-		fmt.Fprintf(w, "  # %s\n  curl -sD- -o/dev/null http://%s%s\n", line.expect, line.node, line.path)
+		fmt.Fprintf(w, "  # %s\n  %scurl -sD- -o/dev/null http://%s%s\n", line.expect, line.wait, line.node, line.path)
 	}
+	fmt.Fprintln(w, "\nThe same as on the status page:")
+	fmt.Fprintf(w, "  %s status --admin %s\n", shellWord(binary), second.AdminURL())
 	fmt.Fprintln(w, "\nCtrl-C stops everything.")
+}
+
+// shellWord is s as one word of a shell's command line.
+func shellWord(s string) string {
+	plain := func(r rune) bool {
+		return r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z' || r >= '0' && r <= '9' || strings.ContainsRune("/._-+@%", r)
+	}
+	if s != "" && strings.IndexFunc(s, func(r rune) bool { return !plain(r) }) < 0 {
+		return s
+	}
+	return "'" + strings.ReplaceAll(s, "'", `'\''`) + "'"
 }

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net"
 	"net/http"
+	"os/exec"
 	"regexp"
 	"strconv"
 	"strings"
@@ -69,9 +70,19 @@ func TestDemo_showsAClusterAndKeepsItThroughADeath(t *testing.T) {
 	}
 
 	// The three lines: the origin, a peer, nobody. A filter needs a moment to
-	// reach the other node, so the second one is tried with more keys.
-	if n := len(regexp.MustCompile(`(?m)^  curl .*http://127\.0\.0\.1:\d+/\S+$`).FindAllString(text, -1)); n != 3 {
-		t.Errorf("%d curl lines, want 3:\n%s", n, text)
+	// reach the other node, so the second line waits; here it is tried with
+	// more keys.
+	curl := regexp.MustCompile(`(?m)^  (sleep 1; )?curl .*http://127\.0\.0\.1:\d+/\S+$`).FindAllStringSubmatch(text, -1)
+	if len(curl) != 3 || curl[0][1] != "" || curl[1][1] == "" || curl[2][1] != "" {
+		t.Errorf("curl lines %q; want three, the second one with a pause:\n%s", curl, text)
+	}
+	// The line for the status runs as it stands, wherever the program is.
+	status := regexp.MustCompile(`(?m)^  (\S+) status --admin (\S+)$`).FindStringSubmatch(text)
+	if status == nil {
+		t.Fatalf("no status line:\n%s", text)
+	}
+	if got, err := exec.Command(status[1], "status", "--admin", status[2]).Output(); err != nil || !strings.Contains(string(got), "edge-b *") {
+		t.Errorf("%s: %v\n%s", status[0], err, got)
 	}
 	if _, cs := cacheStatus(t, a+"/pages/2"); !strings.Contains(cs, "detail=origin") {
 		t.Errorf("first line: %q, want detail=origin", cs)
@@ -135,5 +146,15 @@ func TestDemo_saysWhichPortIsTaken(t *testing.T) {
 	err = runDemo(t.Context(), demoOptions{Nodes: 1, BasePort: port, Out: newLines(), Err: newLines(), Binary: edgedBinary(t)})
 	if err == nil || !strings.Contains(err.Error(), fmt.Sprintf("port %d", port)) || !strings.Contains(err.Error(), "--base-port") {
 		t.Errorf("got %v, want an error with the port and the flag", err)
+	}
+}
+
+func TestShellWord(t *testing.T) {
+	for in, want := range map[string]string{
+		"/usr/bin/edged": "/usr/bin/edged", "/a b/edged": "'/a b/edged'", "/it's": `'/it'\''s'`, "/$x": "'/$x'", "": "''",
+	} {
+		if got := shellWord(in); got != want {
+			t.Errorf("shellWord(%q) = %s; want %s", in, got, want)
+		}
 	}
 }

@@ -159,25 +159,16 @@ func (d *document) config() edge.Config {
 			Name:  s.Name,
 			Hosts: s.Hosts,
 			Origin: edge.Origin{
-				URLs: s.Origin.URLs,
-				Host: s.Origin.Host,
-				Timeout: edge.OriginTimeout{
-					Connect:   s.Origin.Timeout.Connect,
-					FirstByte: s.Origin.Timeout.FirstByte,
-					Idle:      s.Origin.Timeout.Idle,
-				},
+				URLs:    s.Origin.URLs,
+				Host:    s.Origin.Host,
+				Timeout: edge.OriginTimeout(s.Origin.Timeout),
 			},
 			Shield:            s.Shield,
 			SetCookie:         s.SetCookie,
 			RequestDirectives: s.RequestDirectives,
 			StaleGrace:        s.StaleGrace,
 			Bypass:            s.Bypass,
-			Catalog: edge.Catalog{
-				File:    s.Catalog.File,
-				URL:     s.Catalog.URL,
-				Mode:    s.Catalog.Mode,
-				Refresh: s.Catalog.Refresh,
-			},
+			Catalog:           edge.Catalog(s.Catalog),
 		})
 	}
 	return c
@@ -227,25 +218,16 @@ func documentOf(c edge.Config, tokenFile, keyFile string) *document {
 			Name:  s.Name,
 			Hosts: s.Hosts,
 			Origin: originSection{
-				URLs: s.Origin.URLs,
-				Host: s.Origin.Host,
-				Timeout: timeoutSection{
-					Connect:   s.Origin.Timeout.Connect,
-					FirstByte: s.Origin.Timeout.FirstByte,
-					Idle:      s.Origin.Timeout.Idle,
-				},
+				URLs:    s.Origin.URLs,
+				Host:    s.Origin.Host,
+				Timeout: timeoutSection(s.Origin.Timeout),
 			},
 			Shield:            s.Shield,
 			SetCookie:         s.SetCookie,
 			RequestDirectives: s.RequestDirectives,
 			StaleGrace:        s.StaleGrace,
 			Bypass:            s.Bypass,
-			Catalog: catalogSection{
-				File:    s.Catalog.File,
-				URL:     s.Catalog.URL,
-				Mode:    s.Catalog.Mode,
-				Refresh: s.Catalog.Refresh,
-			},
+			Catalog:           catalogSection(s.Catalog),
 		})
 	}
 	return d
