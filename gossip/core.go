@@ -61,28 +61,27 @@ type coreConfig struct {
 // Timers and bounds of the protocol. Where nothing is said they come from the
 // simulations behind it: 64 to 200 members, up to 20 % loss.
 const (
-	headInterval     = time.Second            // a head is sent when nothing was for so long
-	reorderWait      = 50 * time.Millisecond  // before records that are missing are pulled
-	staleAfter       = 10 * time.Second       // without a head in sequence
-	keepDead         = 60 * time.Second       // a failed member's bits, for a cheap return
-	keepOldEpoch     = 30 * time.Second       // the bits of an older epoch while the newer is fetched
-	keepFailed       = 24 * time.Hour         // a failed member in the list
-	keepLeft         = 5 * time.Minute        // a member that left in the list
-	auditInterval    = 10 * time.Second       // between recounts of one replica
-	quarantineTime   = 10 * time.Minute       //
-	divergedLimit    = 3                      // within quarantineTime: quarantine
-	maxFill          = 0.6                    // a fuller filter says yes to all: quarantine
-	maxSnapshotsIn   = 2                      // fetched at once
-	maxStash         = 64                     // records that wait for those before them
-	maxStashBytes    = 1 << 20                // of one replica
-	firstRetry       = 200 * time.Millisecond // after a failed fetch, doubled up to
-	maxRetry         = time.Minute            //
-	maxSendRetry     = 8 * time.Second        // the same after a failed send, from 1 s
-	jitterPerMember  = 5 * time.Millisecond   // spreads the snapshots of a start over
-	maxJitter        = time.Second            //
-	staleShare       = 0.1                    // of a stale replica's bits that may have changed
-	suspectAfterHead = 3                      // head intervals of silence
-	maxMembers       = peerfilter.MaxMembers
+	headInterval    = time.Second            // a head is sent when nothing was for so long
+	reorderWait     = 50 * time.Millisecond  // before records that are missing are pulled
+	staleAfter      = 10 * time.Second       // without a head in sequence
+	keepDead        = 60 * time.Second       // a failed member's bits, for a cheap return
+	keepOldEpoch    = 30 * time.Second       // the bits of an older epoch while the newer is fetched
+	keepFailed      = 24 * time.Hour         // a failed member in the list
+	keepLeft        = 5 * time.Minute        // a member that left in the list
+	auditInterval   = 10 * time.Second       // between recounts of one replica
+	quarantineTime  = 10 * time.Minute       //
+	divergedLimit   = 3                      // within quarantineTime: quarantine
+	maxFill         = 0.6                    // a fuller filter says yes to all: quarantine
+	maxSnapshotsIn  = 2                      // fetched at once
+	maxStash        = 64                     // records that wait for those before them
+	maxStashBytes   = 1 << 20                // of one replica
+	firstRetry      = 200 * time.Millisecond // after a failed fetch, doubled up to
+	maxRetry        = time.Minute            //
+	maxSendRetry    = 8 * time.Second        // the same after a failed send, from 1 s
+	jitterPerMember = 5 * time.Millisecond   // spreads the snapshots of a start over
+	maxJitter       = time.Second            //
+	staleShare      = 0.1                    // of a stale replica's bits that may have changed
+	maxMembers      = peerfilter.MaxMembers
 )
 
 // effect is something that the core wants done.
@@ -227,8 +226,9 @@ func (c *core) tickPeer(now time.Duration, p *peer) {
 }
 
 // silence is how long a live peer may be silent: it sends a head each
-// interval, and one or two may be lost.
-func (c *core) silence() time.Duration { return suspectAfterHead * c.headInterval() }
+// interval, and three in a row are hardly ever lost. The half interval is there
+// because the third one may be a little later than the first.
+func (c *core) silence() time.Duration { return 3*c.headInterval() + c.headInterval()/2 }
 
 func (c *core) peerDeadline(p *peer) time.Duration {
 	const never = time.Duration(1<<63 - 1)

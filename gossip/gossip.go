@@ -69,7 +69,10 @@ type Gossip struct {
 // errClosed is what an operation of a closed member ends with.
 var errClosed = errors.New("gossip is closed")
 
-const senders = 8 // messages being sent at once
+const (
+	senders       = 8                      // messages being sent at once
+	headsInterval = 200 * time.Millisecond // between two preparations of our heads
+)
 
 // New starts a member. It binds cfg.Bind, tries the members of cfg.Join once, for up to a
 // second, and goes on trying from time to time. It fails when cfg is
@@ -171,6 +174,7 @@ func (g *Gossip) do(f func(now time.Duration)) {
 func (g *Gossip) loop() {
 	timer := time.NewTimer(0)
 	defer timer.Stop()
+	var headsAt time.Duration
 	for {
 		select {
 		case <-g.done:
@@ -186,10 +190,15 @@ func (g *Gossip) loop() {
 		g.core.tick(now)
 		effects := g.core.take()
 		next := g.core.deadline()
-		heads := appendHeads(nil, g.core.heads())
+		if now >= headsAt {
+			// Membership exchanges them every 15 s: there is no need to
+			// prepare them with each message.
+			headsAt = now + headsInterval
+			heads := appendHeads(nil, g.core.heads())
+			g.delegate.heads.Store(&heads)
+		}
 		g.mu.Unlock()
 
-		g.delegate.heads.Store(&heads)
 		for _, e := range effects {
 			g.carryOut(e)
 		}

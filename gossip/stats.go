@@ -50,6 +50,7 @@ type Traffic struct{ Messages, Bytes uint64 }
 // Every key of every map exists from the start.
 type Stats struct {
 	Members  map[State]int // this member included
+	Streams  []StreamStats // as configured
 	Replicas []ReplicaStats
 
 	Sent     map[string]Traffic // by kind, see [Kinds]
@@ -71,6 +72,15 @@ type Stats struct {
 	LogDropped  map[string]uint64 // lines of the membership library that were not logged, by class
 }
 
+// StreamStats is one partition of ours as it is published. A replica of it at
+// the same epoch and sequence number has the same set-hash, or it is wrong.
+type StreamStats struct {
+	Partition string
+	Epoch     uint32 // 0: nothing is published yet
+	Seq       uint64
+	SetHash   uint64
+}
+
 // ReplicaStats is one replica: one partition of one peer.
 type ReplicaStats struct {
 	Member    string
@@ -80,6 +90,7 @@ type ReplicaStats struct {
 	Age       time.Duration // since it was last known to be up to date; 0 if it never was
 	Epoch     uint32
 	Seq       uint64
+	SetHash   uint64 // of the bits that are held
 	Lag       uint64 // records that we have heard of and not applied
 	Gaps      uint64
 	Resyncs   map[string]uint64 // snapshots wanted, by reason
@@ -139,11 +150,14 @@ func (c *core) statistics(now time.Duration) Stats {
 	for k, v := range c.counts.drop {
 		s.Drops[k] = v
 	}
+	for i, st := range c.streams {
+		s.Streams = append(s.Streams, StreamStats{c.cfg.partitions[i].Name, st.epoch, st.seq, st.hash})
+	}
 	for _, p := range c.peers {
 		s.Members[p.state]++
 		for i, r := range p.replicas {
 			rs := ReplicaStats{
-				Member: p.name, Partition: c.cfg.partitions[i].Name, State: r.state, Known: r.known, Epoch: r.epoch, Seq: r.seq,
+				Member: p.name, Partition: c.cfg.partitions[i].Name, State: r.state, Known: r.known, Epoch: r.epoch, Seq: r.seq, SetHash: r.hash,
 				Gaps: r.gaps, Resyncs: map[string]uint64{}, BitsSet: r.count, Rate: r.rate,
 			}
 			if r.lastHead > 0 {

@@ -1,0 +1,201 @@
+package gossip
+
+import (
+	"flag"
+	"math/rand/v2"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"edged/peerfilter"
+)
+
+var bubbleNodes = flag.Int("bubble.nodes", 16, "members in the bubble in which everything happens")
+
+// allAlive reports whether every one of the nodes holds want members for alive.
+func allAlive(nodes []*testNode, want int) bool {
+	for _, n := range nodes {
+		alive := 0
+		for _, m := range *n.members.Load() {
+			if m.State == StateAlive {
+				alive++
+			}
+		}
+		if alive != want {
+			return false
+		}
+	}
+	return true
+}
+
+// equalHashes reports whether every one of the nodes holds what every other one
+// has published last, by their set-hashes.
+func equalHashes(nodes []*testNode) bool {
+	published := map[string]map[string]uint64{}
+	stats := make([]Stats, len(nodes))
+	for i, n := range nodes {
+		stats[i] = n.Stats()
+		of := map[string]uint64{}
+		for _, s := range stats[i].Streams {
+			of[s.Partition] = s.SetHash
+		}
+		published[n.cfg.Name] = of
+	}
+	for _, s := range stats {
+		equal := 0
+		for _, r := range s.Replicas {
+			if of, up := published[r.Member]; up {
+				if r.State != ReplicaLive || !r.Known || r.SetHash != of[r.Partition] {
+					return false
+				}
+				equal++
+			}
+		}
+		if equal != (len(nodes)-1)*len(s.Streams) {
+			return false
+		}
+	}
+	return true
+}
+
+// store adds keys that no other call adds to everyone's filters.
+func (b *bubble) store(n int) {
+	for _, node := range b.nodes {
+		for part := range node.filters {
+			for range n {
+				node.filters[part].Add(peerfilter.Hash{rand.Uint64(), rand.Uint64()})
+			}
+		}
+	}
+}
+
+// remove takes nodes out of the list; they are stopped or about to be.
+func (b *bubble) remove(n int) []*testNode {
+	last := b.nodes[len(b.nodes)-n:]
+	b.nodes = b.nodes[:len(b.nodes)-n]
+	return last
+}
+
+// TestBubble_lifeOfACluster: real membership joins, is steady, is split,
+// heals, grows together again, is left by some and loses others.
+func TestBubble_lifeOfACluster(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		size := *bubbleNodes
+		b := &bubble{t: t, net: newMemNet(1)}
+		defer b.stop()
+		b.net.loss = 0.01
+		all := func(within time.Duration, what string) {
+			t.Helper()
+			defer func() {
+				if t.Failed() {
+					for _, n := range b.nodes {
+						for _, m := range n.Members() {
+							if m.State != StateAlive {
+								t.Logf("%s holds %s for %s", n.cfg.Name, m.Name, m.State)
+							}
+						}
+					}
+				}
+			}()
+			members := b.until(within, what, func() bool { return allAlive(b.nodes, len(b.nodes)) })
+			replicas := b.until(40*time.Second, what+", replicas", func() bool { return equalHashes(b.nodes) })
+			t.Logf("%s: members after %v, replicas after %v", what, members, members+replicas)
+		}
+		for i := range size {
+			b.start(i, nil)
+		}
+		all(20*time.Second, "join")
+
+		b.store(20)
+		time.Sleep(time.Second) // until all have published it
+		all(20*time.Second, "change")
+		// A member is suspected after three lost heads in a row: one in a
+		// million, and it is over with the next one.
+		before := b.suspicions()
+		time.Sleep(30 * time.Second)
+		if n := b.suspicions() - before; !allAlive(b.nodes, size) || n > uint64(size/16) {
+			t.Errorf("in half a minute of peace %d are suspected", n)
+		}
+
+		half := map[string]bool{}
+		for i := range size / 2 {
+			half[b.ip(i)] = true
+		}
+		b.net.part(func(from, to string) bool { return half[from] != half[to] })
+		took := b.until(40*time.Second, "the halves lose each other", func() bool { return allAlive(b.nodes, size/2) })
+		t.Logf("split: noticed after %v", took)
+		b.store(20)
+		time.Sleep(keepDead + 5*time.Second) // so that snapshots are needed
+		b.net.part(func(string, string) bool { return false })
+		all(25*time.Second, "heal")
+
+		for _, n := range b.remove(size / 8) {
+			if err := n.Leave(2 * time.Second); err != nil {
+				t.Error(err)
+			}
+			n.stop()
+		}
+		all(5*time.Second, "leave")
+		crashed := b.remove(size / 4)
+		for _, n := range crashed {
+			n.stop()
+		}
+		took = b.until(30*time.Second, "the crashed are found dead", func() bool {
+			for _, m := range b.nodes {
+				if m.Stats().Members[StateFailed] != len(crashed) {
+					return false
+				}
+			}
+			return true
+		})
+		t.Logf("crash: found by everyone after %v", took)
+		all(time.Second, "crash")
+		first := len(b.nodes)
+		for i := range size / 4 {
+			b.start(first+i, nil) // the crashed ones' names, and those of some that left
+		}
+		all(20*time.Second, "restart")
+
+		if !converged(b.nodes) {
+			t.Error("set-hashes are equal and bits are not")
+		}
+		for _, n := range b.nodes {
+			if s := n.Stats(); s.Diverged > 0 {
+				t.Errorf("%s: %d diverged", n.cfg.Name, s.Diverged)
+			}
+		}
+	})
+}
+
+func (b *bubble) suspicions() (sum uint64) {
+	for _, n := range b.nodes {
+		sum += n.Stats().Suspicions
+	}
+	return sum
+}
+
+// TestBubble_withoutRejoinNeverHeals: membership forgets the dead, so only our
+// own loop makes a healed partition grow together.
+func TestBubble_withoutRejoinNeverHeals(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const size = 10
+		b := &bubble{t: t, net: newMemNet(1)}
+		defer b.stop()
+		for i := range size {
+			b.start(i, func(c *Config) { c.noRejoin = true })
+		}
+		b.until(20*time.Second, "all joined", func() bool { return allAlive(b.nodes, size) })
+		half := map[string]bool{}
+		for i := range size / 2 {
+			half[b.ip(i)] = true
+		}
+		b.net.part(func(from, to string) bool { return half[from] != half[to] })
+		b.until(40*time.Second, "the halves lose each other", func() bool { return allAlive(b.nodes, size/2) })
+		time.Sleep(90 * time.Second)
+		b.net.part(func(string, string) bool { return false })
+		time.Sleep(10 * time.Minute)
+		if !allAlive(b.nodes, size/2) {
+			t.Error("it healed by itself: is the rejoin loop still needed?")
+		}
+	})
+}
