@@ -178,13 +178,6 @@ func (b *body) turnLocked() {
 	b.trimLocked()
 }
 
-// forget makes the body a window, because nobody else may use it.
-func (b *body) forget() {
-	b.mu.Lock()
-	b.turnLocked()
-	b.mu.Unlock()
-}
-
 // trimLocked drops the chunks that every reader has passed.
 func (b *body) trimLocked() {
 	if b.reserved > 0 {

@@ -55,6 +55,7 @@ type Node struct {
 	listeners [3]net.Listener // client, peer, admin
 	ownPort   string          // ":8080", of the client listener
 	servers   [3]*http.Server
+	fresh     freshConns
 
 	ctx        context.Context // ends when everything must
 	cancel     context.CancelFunc
@@ -298,7 +299,7 @@ func (n *Node) serveAll() {
 		n.servers[i] = &http.Server{
 			Handler: h, ErrorLog: quiet, MaxHeaderBytes: maxHeaderBytes,
 			ReadHeaderTimeout: 30 * time.Second, IdleTimeout: 2 * time.Minute,
-			DisableGeneralOptionsHandler: true,
+			DisableGeneralOptionsHandler: true, ConnState: n.fresh.track,
 		}
 		n.background.Add(1)
 		go func() {
@@ -386,6 +387,7 @@ func (n *Node) Shutdown(ctx context.Context) error {
 			n.log.Warn("the cluster was not told that this node leaves", "err", err)
 		}
 	}
+	time.AfterFunc(newGrace, n.fresh.close)
 	var errs []error
 	for _, i := range []int{lnClient, lnPeer} {
 		if s := n.servers[i]; s != nil {
@@ -427,6 +429,41 @@ func (n *Node) Close() error {
 	})
 	<-n.done
 	return nil
+}
+
+// newGrace is how long a stopping node waits for the first request of a
+// connection that has brought none yet.
+const newGrace = 500 * time.Millisecond
+
+// freshConns are the connections that have been opened and not used: browsers
+// and peers keep such in store. A stop would wait five seconds for each.
+type freshConns struct {
+	mu     sync.Mutex
+	conns  map[net.Conn]struct{}
+	closed bool
+}
+
+// track is an http.Server's ConnState.
+func (f *freshConns) track(c net.Conn, s http.ConnState) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.conns == nil {
+		f.conns = map[net.Conn]struct{}{}
+	}
+	if s != http.StateNew {
+		delete(f.conns, c)
+	} else if f.conns[c] = struct{}{}; f.closed {
+		c.Close()
+	}
+}
+
+func (f *freshConns) close() {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.closed = true
+	for c := range f.conns {
+		c.Close()
+	}
 }
 
 // stack returns the calling goroutine's stack, for the log.

@@ -100,7 +100,8 @@ const (
 	inHead frameState = iota
 	inBody            // left bytes
 	inChunkLine
-	inChunk // left bytes, CRLF included
+	inChunk    // left bytes
+	inChunkEnd // CRLF
 	inTrailer
 	inNothing // refused, or too long
 )
@@ -151,10 +152,6 @@ func (f *framer) scan() {
 			return
 		case inBody, inChunk:
 			n := min(uint64(len(rest)), f.left)
-			if f.state == inChunk && !chunkEnds(rest[:n], f.left) {
-				f.refuse()
-				return
-			}
 			f.ready += int(n)
 			if f.left -= n; f.left > 0 {
 				return
@@ -162,8 +159,18 @@ func (f *framer) scan() {
 			if f.state == inBody {
 				f.state = inHead
 			} else {
-				f.state = inChunkLine
+				f.state = inChunkEnd
 			}
+		case inChunkEnd:
+			if len(rest) < 2 {
+				return
+			}
+			if rest[0] != '\r' || rest[1] != '\n' {
+				f.refuse()
+				return
+			}
+			f.ready += 2
+			f.state = inChunkLine
 		case inChunkLine, inTrailer:
 			end := bytes.IndexByte(rest, '\n')
 			if end < 0 {
@@ -193,7 +200,7 @@ func (f *framer) scan() {
 				case size == 0:
 					f.state = inTrailer
 				default:
-					f.state, f.left = inChunk, size+2
+					f.state, f.left = inChunk, size
 				}
 			}
 			f.ready += end + 1
@@ -218,13 +225,14 @@ func (f *framer) head(rest []byte) bool {
 		f.refuse()
 		return false
 	}
-	if end < 0 {
-		if len(rest) > maxHeadBytes {
-			f.state, f.ready = inNothing, len(f.in) // net/http says 431
-		}
+	length := end + 3
+	if length > maxHeadBytes || end < 0 && len(rest) > maxHeadBytes {
+		f.state, f.ready = inNothing, len(f.in) // net/http says 431
 		return false
 	}
-	length := end + 3
+	if end < 0 {
+		return false
+	}
 	next, left, ok := checkHead(rest[:length])
 	if !ok {
 		f.refuse()
@@ -356,17 +364,4 @@ func chunkSize(line []byte) (uint64, bool) {
 		}
 	}
 	return n, true
-}
-
-// chunkEnds reports whether the last bytes of a chunk, as far as they are
-// here, are CRLF. left is what remained of the chunk with them.
-func chunkEnds(p []byte, left uint64) bool {
-	n := uint64(len(p))
-	if n+2 > left && left >= 2 && n >= left-1 && p[left-2] != '\r' {
-		return false
-	}
-	if left == 1 || n == left {
-		return p[left-1] == '\n'
-	}
-	return true
 }

@@ -112,8 +112,10 @@ func FuzzFramer(f *testing.F) {
 		"POST / HTTP/1.1\r\nHost: h\r\nContent-Length: 3\r\n\r\nabcGET / HTTP/1.1\r\nHost: h\r\n\r\n",
 		"POST / HTTP/1.1\r\nHost: h\r\nTransfer-Encoding: chunked\r\n\r\n3;x\r\nabc\r\n0\r\nT: v\r\n\r\nGET",
 		"\r\nGET / HTTP/1.1\r\nHost: h\r\nX : y\r\n\r\n", "GET / HTTP/1.1\n\n", "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n",
+		"0 0 HTTP/1.1\r\nTrAnsfer-EnCoding: Chunked\r\n\r\n2\r\n00000", // was refused earlier or later, by the portions
 	} {
 		f.Add([]byte(s), uint8(3))
+		f.Add([]byte(s), uint8(0))
 	}
 	f.Fuzz(func(t *testing.T, in []byte, step uint8) {
 		run := func(step int) []byte {

@@ -62,6 +62,10 @@ func (n *Node) Reload(cfg Config) (err error) {
 	return nil
 }
 
+// ReloadFailed notes that there was a new configuration that could not even be
+// read.
+func (n *Node) ReloadFailed() { n.metrics.reloadOK.Set(0) }
+
 // fixedDifferences names the keys of the file that differ in o and can't
 // change while the node runs.
 func (c Config) fixedDifferences(o Config) []string {

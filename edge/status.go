@@ -118,7 +118,8 @@ func (n *Node) clusterStatus() admin.Cluster {
 	}
 	t := n.topo.Load()
 	replicas := map[string]admin.Replica{}
-	for _, r := range n.gossip.Stats().Replicas {
+	gs := n.gossip.Stats()
+	for _, r := range gs.Replicas {
 		// Of several partitions the one that is worst off speaks for the member.
 		have, seen := replicas[r.Member]
 		if !seen || r.State != gossip.ReplicaLive {
@@ -129,6 +130,10 @@ func (n *Node) clusterStatus() admin.Cluster {
 		fill := float64(r.BitsSet) / float64(params.Bits())
 		have.Keys += uint64(peerfilter.KeysAt(params, fill))
 		have.Fill = max(have.Fill, fill)
+		if have.SetHashes == nil {
+			have.SetHashes = map[string]string{}
+		}
+		have.SetHashes[r.Partition] = fmt.Sprintf("%016x", r.SetHash)
 		replicas[r.Member] = have
 	}
 	for _, m := range t.members {
@@ -150,6 +155,7 @@ func (n *Node) clusterStatus() admin.Cluster {
 				Keys: uint64(fs.Keys), CapacityKeys: uint64(keys), FillRatio: fs.Fill,
 				PlanFillRatio: peerfilter.Fill(fs.Params, float64(keys)), PinnedCounters: uint64(fs.Pinned),
 				ExpectedRate: n.expectedRate(i), ObservedRate: observedRate(b), Epoch: epoch, Rebuilds: epoch,
+				SetHash: fmt.Sprintf("%016x", gs.Streams[i].SetHash),
 			},
 			Bloom: b,
 			Store: admin.Store{

@@ -115,11 +115,7 @@ func (c *runCmd) reload(src source, node *edge.Node, log *slog.Logger) *loaded {
 		} else {
 			log.Error("the configuration was not reloaded", "err", err)
 		}
-		// The node refuses a configuration without sites, as any other that
-		// is wrong, and so its metric shows that this reload failed.
-		if err := node.Reload(edge.Config{}); err == nil {
-			log.Error("the node took an empty configuration")
-		}
+		node.ReloadFailed()
 		return nil
 	}
 	next.warn(log)

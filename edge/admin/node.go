@@ -90,6 +90,10 @@ type Replica struct {
 	AgeSeconds float64 `json:"age_seconds"`
 	Keys       uint64  `json:"keys"`
 	Fill       float64 `json:"fill"` // share of bits set, 0 to 1
+
+	// SetHashes are of the bits that are held, by partition, in hex. While
+	// nothing changes they are those of the peer's own filters.
+	SetHashes map[string]string `json:"set_hashes,omitempty"`
 }
 
 // Partition is one share of the cache.
@@ -111,6 +115,7 @@ type Filter struct {
 	ObservedRate   float64 `json:"observed_rate"`
 	Epoch          uint64  `json:"epoch"`
 	Rebuilds       uint64  `json:"rebuilds"`
+	SetHash        string  `json:"set_hash"` // of the bits last published, in hex
 }
 
 // Bloom counts look-ups by what the peers' filters were worth.
