@@ -57,12 +57,8 @@ func (f adminFlags) client() (*adminClient, error) {
 		},
 	}
 	if f.TokenFile != "" {
-		s, _, err := readSecret(f.TokenFile)
-		if err != nil {
-			return nil, usageError{err}
-		}
-		if c.token, err = parseToken(s); err != nil {
-			return nil, usagef("%s: %w", f.TokenFile, err)
+		if c.token, err = readToken(f.TokenFile); err != nil {
+			return nil, err
 		}
 	}
 	return c, nil

@@ -6,6 +6,7 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"path/filepath"
+	"regexp"
 	"strings"
 	"testing"
 
@@ -49,22 +50,27 @@ func TestStatus(t *testing.T) {
 			{Name: "a", Role: "edge", State: "alive", Peer: "10.0.0.1:7947", Self: true, ShareOfRing: 0.5},
 			{Name: "b\x1b[2J", Role: "edge", State: "suspect", Peer: "10.0.0.2:7947", ShareOfRing: 0.5, Replica: admin.Replica{State: "live", AgeSeconds: 0.25, Keys: 7, Fill: 0.37}},
 		},
-		Partitions: []admin.Partition{{Name: "hot", Filter: admin.Filter{Keys: 7, CapacityKeys: 1000, FillRatio: 0.01, ExpectedRate: 0.01, ObservedRate: 0.002}, Store: admin.Store{Bytes: 5 << 20, LimitBytes: 64 << 20, Objects: 7}}},
-		Requests:   map[string]uint64{"hit": 8, "miss": 2, "stale": 0},
-		PeerRPCs:   map[string]uint64{},
-		HitRatio:   0.8, RPCsSkipped: 5,
+		Partitions: []admin.Partition{
+			{Name: "hot", Filter: admin.Filter{Keys: 7, CapacityKeys: 1000, FillRatio: 0.01, ExpectedRate: 0.01, ObservedRate: 0.002}, Bloom: admin.Bloom{Negative: 499, PositiveMiss: 1}, Store: admin.Store{Bytes: 5 << 20, LimitBytes: 64 << 20, Objects: 7}},
+			{Name: "new", Filter: admin.Filter{FillRatio: 0.000012, ExpectedRate: 3.1e-19, ObservedRate: 0.5}, Bloom: admin.Bloom{Negative: 1, PositiveMiss: 1}, Store: admin.Store{Bytes: 98816}}},
+		Requests: map[string]uint64{"hit": 8, "miss": 2, "stale": 0},
+		PeerRPCs: map[string]uint64{},
+		HitRatio: 0.8, RPCsSkipped: 5,
 		Catalogs: []admin.Catalog{{Site: "www", Mode: "enforce", Effective: "observe", Reason: "older than its refresh", Paths: 12}},
 	}
 	s := stubAdmin(t, "/v1/cluster", 200, st)
 	got := command(t, "", "status", "--admin", s.URL)
 	for _, want := range []string{
 		"a (edge, version v1): in service, up 1h2m5s", "a *", "b.[2J", "suspect", "live", "250ms", "37%",
-		"hot", "5 MiB", "64 MiB", "0.2%", "requests: 10 = hit 8 + miss 2; hit ratio 80%", "peer RPCs: none yet", "absent: 5",
+		"STORED INCL. INDEX", "hot", "5 MiB", "64 MiB", "0.2%", "requests: 10 = hit 8 + miss 2; hit ratio 80%", "peer RPCs: none yet", "absent: 5",
 		"catalog of www: 12 paths, enforce, in effect observe: older than its refresh",
 	} {
 		if !strings.Contains(got.out, want) {
 			t.Errorf("status does not say %q", want)
 		}
+	}
+	if line := regexp.MustCompile(`(?m)^new .*$`).FindString(got.out); !strings.HasSuffix(strings.TrimSpace(line), "-") || strings.Count(line, "<0.01%") != 2 {
+		t.Errorf("a partition that hardly anybody asked for: %q; want a fill and an expected rate of <0.01%%, and no observed one", line)
 	}
 	if got.code != exitOK || strings.Contains(got.out, "\x1b") {
 		t.Errorf("status: %+v", got)
@@ -90,13 +96,13 @@ func TestExplain(t *testing.T) {
 	x := admin.Explanation{
 		URL: "http://h/a", Method: "GET", Key: "http://h/a", Partition: "hot", Owner: "b",
 		Steps:   []admin.Step{{Name: "admit", Result: "yes", Rule: "sites[0]"}},
-		Stored:  []admin.Stored{{Status: 200, AgeSeconds: 5, TTLSeconds: -2, Bytes: 1024, Tags: []string{"t1"}}},
+		Stored:  []admin.Stored{{Status: 200, AgeSeconds: 5, TTLSeconds: -2, Bytes: 1024, Tags: []string{"t1"}}, {Status: 203, AgeSeconds: 0.082, Bytes: 1024, Matches: true}},
 		Filters: []admin.FilterSay{{Member: "b", Says: "no"}},
-		Would:   "Ask the origin.",
+		Would:   "This request would go to the origin.",
 	}
 	s := stubAdmin(t, "/v1/explain", 200, x)
 	got := command(t, "", "explain", "--admin", s.URL, "-H", "Accept: a,b", "-H", "X: y", "http://h/a?b=c&d")
-	for _, want := range []string{"GET http://h/a", "1. admit  yes  sites[0]", "status 200, 1 KiB, age 5s, stale for 2s (does not match this request), tags t1", "b: no", "\nAsk the origin.\n"} {
+	for _, want := range []string{"GET http://h/a", "1. admit  yes  sites[0]", "status 200, 1 KiB, age 5s, stale for 2s (does not match this request), tags t1", "b: no", "status 203, 1 KiB, age 82ms, stale\n", "\nThis request would go to the origin.\n"} {
 		if !strings.Contains(got.out, want) {
 			t.Errorf("explain does not say %q:\n%s", want, got.out)
 		}
@@ -125,7 +131,11 @@ func TestPurge(t *testing.T) {
 
 func TestPurge_missingMembers(t *testing.T) {
 	s := stubAdmin(t, "/v1/purge", 200, admin.PurgeResult{ID: "p1", Members: 3, Acked: 2, Missing: []string{"c"}})
-	if got := command(t, "", "purge", "--admin", s.URL, "--all"); got.code != exitFailure || !strings.Contains(got.errOut, "no acknowledgement from c") {
+	if got := command(t, "", "purge", "--admin", s.URL, "--all"); got.code != exitFailure || !strings.Contains(got.errOut, "no acknowledgement from c: it was not reached and may still serve what was purged") {
+		t.Errorf("purge: %+v", got)
+	}
+	two := stubAdmin(t, "/v1/purge", 200, admin.PurgeResult{ID: "p1", Members: 3, Acked: 1, Missing: []string{"b", "c"}})
+	if got := command(t, "", "purge", "--admin", two.URL, "--all"); got.code != exitFailure || !strings.Contains(got.errOut, "from b, c: they were not reached") {
 		t.Errorf("purge: %+v", got)
 	}
 	if got := command(t, "", "purge", "--admin", s.URL, "--all", "--wait", "none"); got.code != exitOK {
@@ -198,4 +208,12 @@ func mustJSON(t *testing.T, v any) string {
 		t.Fatal(err)
 	}
 	return string(data)
+}
+
+func TestPercent(t *testing.T) {
+	for want, r := range map[string]float64{"0%": 0, "<0.01%": 9e-5, "0.0627%": 0.000627, "1.23%": 0.01234, "37%": 0.37, "99.96%": 0.9996, ">99.99%": 0.99999, "100%": 1} {
+		if got := percent(r); got != want {
+			t.Errorf("percent(%v) = %s; want %s", r, got, want)
+		}
+	}
 }

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"net"
 	"os"
 	"path/filepath"
 	"reflect"
@@ -70,9 +71,14 @@ func (s source) load() (*loaded, error) {
 		// one is none of its own.
 		c.Cluster.Keys = [][]byte{make([]byte, 32)}
 	}
+	for _, p := range l.document.bareOrigins() {
+		if !covered(unread, p.Path) {
+			found, unread[p.Path] = append(found, l.locate(p)), true
+		}
+	}
 	errs = append(errs, c.Problems()...)
 	for _, p := range errs {
-		if !covered(unread, p.Path) {
+		if !covered(unread, p.Path) && !l.document.inherits(p.Path) {
 			found = append(found, l.locate(p))
 		}
 	}
@@ -81,6 +87,9 @@ func (s source) load() (*loaded, error) {
 		return nil, configError(found)
 	}
 	l.config = c.WithDefaults()
+	if a := l.config.Admin; a.Token == "" && !onLoopback(a.Address) {
+		l.warnings = append(l.warnings, fmt.Sprintf("admin.address: %q can be reached from other machines, and whoever reaches it may purge and drain: set admin.token_file, or bind to 127.0.0.1", a.Address))
+	}
 	l.document = documentOf(l.config, l.document.Admin.TokenFile, l.document.Cluster.KeyFile)
 	return l, nil
 }
@@ -105,6 +114,12 @@ func covered(unread map[string]bool, path string) bool {
 		}
 	}
 	return false
+}
+
+// onLoopback reports whether only this machine reaches the address.
+func onLoopback(address string) bool {
+	a, err := net.ResolveTCPAddr("tcp", address)
+	return err == nil && a.IP.IsLoopback()
 }
 
 // inside reports whether path is below section.

@@ -277,6 +277,19 @@ func TestLoad_mistakes(t *testing.T) {
 			[]string{`FILE:2:9: cluster.role: "egde" is not a role: want edge or shield`}},
 		{"edge's complaint at the section when the key is absent", "sites:\n  - name: a\n    origin:\n      host: b\n",
 			[]string{`FILE:3:5: sites[0].origin.urls: there is no origin: want at least one URL, such as http://127.0.0.1:9000`}},
+		{"a rate that partitions inherit", "filter: {false_positive_rate: 70%}\ncache:\n  partitions: [{name: a, share: 50%, match: {path: [\"/a\"]}}, {name: b, share: 50%, false_positive_rate: 80%}]\n" + minimal,
+			[]string{
+				`FILE:1:31: filter.false_positive_rate: 70% is not a usable rate: want 0.0001% to 50%`,
+				`FILE:3:105: cache.partitions[1].false_positive_rate: 80% is not a usable rate: want 0.0001% to 50%`,
+			}},
+		{"a rate that the only partition inherits", "filter: {false_positive_rate: 70%}\n" + minimal,
+			[]string{`FILE:1:31: filter.false_positive_rate: 70% is not a usable rate: want 0.0001% to 50%`}},
+		{"origins without a scheme", "sites:\n  - name: a\n    origin: {urls: [\"127.0.0.1:9000\", localhost, \"mailto:me\"]}\n",
+			[]string{
+				`FILE:3:21: sites[0].origin.urls[0]: "127.0.0.1:9000" has no scheme: write http://127.0.0.1:9000`,
+				`FILE:3:39: sites[0].origin.urls[1]: "localhost" has no scheme: write http://localhost`,
+				`FILE:3:50: sites[0].origin.urls[2]: "mailto:me" is not an origin: want http://host[:port] or https://host[:port]`,
+			}},
 		{"missing secrets", "admin: {token_file: /nowhere/token}\ncluster: {key_file: /nowhere/key, gossip: \"0.0.0.0:1\"}\n" + minimal,
 			[]string{
 				`FILE:1:21: admin.token_file: /nowhere/token cannot be read: no such file or directory`,
@@ -450,5 +463,26 @@ func TestSource_pathsAreOfTheFilesFolder(t *testing.T) {
 	}
 	if l.config.Admin.Token != "abc" || !filepath.IsAbs(l.document.Admin.TokenFile) {
 		t.Errorf("token %q from %q", l.config.Admin.Token, l.document.Admin.TokenFile)
+	}
+}
+
+func TestLoad_warnsOfAnOpenAdminAddress(t *testing.T) {
+	token := filepath.Join(t.TempDir(), "token")
+	writeFile(t, token, "secret\n", 0o600)
+	for _, tc := range []struct {
+		admin string
+		warns bool
+	}{
+		{`{}`, false}, {`{address: "127.0.0.1:1"}`, false}, {`{address: "[::1]:1"}`, false}, {`{address: "localhost:1"}`, false},
+		{`{address: ":1"}`, true}, {`{address: "0.0.0.0:1"}`, true}, {`{address: "192.0.2.1:1"}`, true},
+		{`{address: ":1", token_file: "` + token + `"}`, false},
+	} {
+		l, err := sourceOf(t, "admin: "+tc.admin+"\n"+minimal).load()
+		if err != nil {
+			t.Fatal(err)
+		}
+		if warned := strings.Contains(strings.Join(l.warnings, "\n"), "set admin.token_file"); warned != tc.warns || len(l.warnings) > 1 {
+			t.Errorf("admin: %s: warnings %q; want some: %v", tc.admin, l.warnings, tc.warns)
+		}
 	}
 }

@@ -30,11 +30,20 @@ func (c *demoCmd) Run(p *process) error {
 	if c.BasePort < 0 || c.BasePort > 65535-c.Nodes {
 		return usagef("--base-port %d: want 0 to %d for %d nodes", c.BasePort, 65535-c.Nodes, c.Nodes)
 	}
-	binary, err := os.Executable()
+	binary, err := thisProgram()
 	if err != nil {
-		return fmt.Errorf("find this program, to start nodes with: %w", err)
+		return err
 	}
 	ctx, cancel := signal.NotifyContext(context.Background(), syscall.SIGTERM, syscall.SIGINT)
 	defer cancel()
 	return runDemo(ctx, demoOptions{Nodes: c.Nodes, BasePort: c.BasePort, Out: p.stdout, Err: p.stderr, Binary: binary})
+}
+
+// thisProgram is the file that this process runs, to start nodes with.
+func thisProgram() (string, error) {
+	file, err := os.Executable()
+	if err != nil {
+		return "", fmt.Errorf("find this program, to start nodes with: %w", err)
+	}
+	return file, nil
 }

@@ -2,6 +2,8 @@ package main
 
 import (
 	"fmt"
+	"net/url"
+	"strings"
 	"time"
 
 	"edged/edge"
@@ -231,6 +233,40 @@ func documentOf(c edge.Config, tokenFile, keyFile string) *document {
 		})
 	}
 	return d
+}
+
+// bareOrigins names the origins that are a host and port where a URL is
+// wanted: the likeliest slip, and one that edge can only call "not a URL".
+func (d *document) bareOrigins() []edge.Problem {
+	var ps []edge.Problem
+	for i, s := range d.Sites {
+		for j, raw := range s.Origin.URLs {
+			whole := "http://" + raw
+			if u, err := url.Parse(whole); strings.Contains(raw, "://") || err != nil || u.Host == "" {
+				continue
+			}
+			ps = append(ps, edge.Problem{
+				Path: fmt.Sprintf("sites[%d].origin.urls[%d]", i, j),
+				Text: fmt.Sprintf("%q has no scheme: write %s", raw, whole),
+			})
+		}
+	}
+	return ps
+}
+
+// inherits reports whether the path is a partition's rate that the document
+// leaves to filter.false_positive_rate: what is wrong with it is wrong there.
+func (d *document) inherits(path string) bool {
+	ps := d.Cache.Partitions
+	if len(ps) == 0 {
+		ps = make([]partitionSection, 1) // the default one
+	}
+	for i, p := range ps {
+		if p.FalsePositiveRate == 0 && path == fmt.Sprintf("cache.partitions[%d].false_positive_rate", i) {
+			return true
+		}
+	}
+	return false
 }
 
 // setText gives a value written as text to one field; the errors say what was

@@ -378,3 +378,15 @@ func TestRun_readyLineGoesNowhere(t *testing.T) {
 		t.Errorf("exit code %d", code)
 	}
 }
+
+func TestLoadtest_interrupted(t *testing.T) {
+	c := start(t, "loadtest", "--rate", "50", "--duration", "1m", "--nodes", "1", "--keys", "100")
+	eventually(t, func() error { return contains(c.stdout, "/s  p99") })
+	c.signal(syscall.SIGINT)
+	if code := c.wait(); code != exitFailure || c.stderr.String() != "edged: interrupted\n" {
+		t.Errorf("exit code %d, err %q; want %d and that it was interrupted", code, c.stderr, exitFailure)
+	}
+	if err := contains(c.stdout, "this is what was measured until then"); err != nil {
+		t.Error(err)
+	}
+}

@@ -82,8 +82,11 @@ func printExplanation(w io.Writer, x admin.Explanation) error {
 		if s.Negative {
 			kind = fmt.Sprintf("negative entry %d", s.Status)
 		}
-		fresh := "fresh for " + seconds(s.TTLSeconds)
-		if s.TTLSeconds < 0 {
+		fresh := "stale" // at this moment, or by a soft purge
+		switch {
+		case s.TTLSeconds > 0:
+			fresh = "fresh for " + seconds(s.TTLSeconds)
+		case s.TTLSeconds < 0:
 			fresh = "stale for " + seconds(-s.TTLSeconds)
 		}
 		fmt.Fprintf(w, "  %s, %s, age %s, %s", kind, approxSize(s.Bytes), seconds(s.AgeSeconds), fresh)

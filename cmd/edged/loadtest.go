@@ -3,8 +3,6 @@ package main
 import (
 	"context"
 	"errors"
-	"fmt"
-	"os"
 	"os/signal"
 	"syscall"
 	"time"
@@ -15,10 +13,10 @@ import (
 type loadtestCmd struct {
 	Scenario string `arg:"" optional:"" placeholder:"SCENARIO|FILE" help:"steady (the default), flood, churn, hot, mixed, or a YAML file."`
 
-	Rate     float64             `placeholder:"N" help:"Requests a second, all nodes together."`
+	Rate     float64             `placeholder:"N" help:"Requests a second, all nodes together. In a scenario of several phases: the peak, that is of the busiest phase; the others are scaled with it."`
 	Duration time.Duration       `placeholder:"TIME" help:"Time to measure."`
 	Nodes    int                 `placeholder:"N" help:"Nodes to start."`
-	Keys     int                 `placeholder:"N" help:"Existing keys."`
+	Keys     count               `placeholder:"N" help:"Existing keys: 50000, 5e4 or 50k."`
 	Absent   *loadtest.Share     `placeholder:"SHARE" help:"Share of the requests for keys that do not exist: 65% or 0.65."`
 	Zipf     *float64            `placeholder:"S" help:"Exponent of the keys' popularity, such as 0.9; 0 is uniform."`
 	Size     *loadtest.SizeRange `placeholder:"SIZE" help:"Size of bodies: 4KiB, or a range 1KiB-64KiB."`
@@ -46,7 +44,7 @@ Examples:
     edged loadtest flood --rate 2000 --duration 20s --nodes 3 --compare
     edged loadtest steady --report out --target http://10.0.0.7:8080 --admin http://10.0.0.7:9901
 
-Exit code: 0, 1 when a threshold of the scenario (fail_if) is broken or the test failed, 2 for wrong usage.`
+Exit code: 0, 1 when a threshold of the scenario (fail_if) is broken, the test failed or was interrupted, 2 for wrong usage.`
 }
 
 // Run executes one load test.
@@ -56,7 +54,7 @@ func (c *loadtestCmd) Run(p *process) error {
 		Rate:        c.Rate,
 		Duration:    c.Duration,
 		Nodes:       c.Nodes,
-		Keys:        c.Keys,
+		Keys:        int(c.Keys),
 		Absent:      c.Absent,
 		Zipf:        c.Zipf,
 		Size:        c.Size,
@@ -72,24 +70,23 @@ func (c *loadtestCmd) Run(p *process) error {
 		Command:     append([]string{"edged"}, p.args...),
 		Version:     readBuild().Version,
 	}
+	var err error
 	if c.TokenFile != "" {
-		s, _, err := readSecret(c.TokenFile)
-		if err != nil {
-			return usageError{err}
-		}
-		if opts.AdminToken, err = parseToken(s); err != nil {
-			return usagef("%s: %w", c.TokenFile, err)
+		if opts.AdminToken, err = readToken(c.TokenFile); err != nil {
+			return err
 		}
 	}
-	var err error
-	if opts.Binary, err = os.Executable(); err != nil {
-		return fmt.Errorf("find this program, to start nodes with: %w", err)
+	if opts.Binary, err = thisProgram(); err != nil {
+		return err
 	}
 	ctx, cancel := signal.NotifyContext(context.Background(), syscall.SIGTERM, syscall.SIGINT)
 	defer cancel()
 	_, err = loadtest.Run(ctx, opts)
-	if errors.Is(err, loadtest.ErrUsage) {
+	switch {
+	case errors.Is(err, loadtest.ErrUsage):
 		return usageError{err}
+	case err != nil && ctx.Err() != nil:
+		return errors.New("interrupted")
 	}
 	return err
 }

@@ -96,6 +96,28 @@ func TestOps_unitOutlivesTheDrain(t *testing.T) {
 	}
 }
 
+// TestOps_unitShowsItsCredentials takes the lines that the unit's head shows
+// for edged.yaml at their word.
+func TestOps_unitShowsItsCredentials(t *testing.T) {
+	lines := regexp.MustCompile(`(?m)^#     ((?:cluster|admin): .*)$`).FindAllStringSubmatch(readFile(t, filepath.Join(ops, "edged.service")), -1)
+	text := minimal
+	for _, l := range lines {
+		text += l[1] + "\n"
+	}
+	s := sourceOf(t, text)
+	dir := t.TempDir()
+	writeFile(t, filepath.Join(dir, "cluster.key"), command(t, "", "keygen").out, 0o400)
+	writeFile(t, filepath.Join(dir, "token"), "secret\n", 0o400)
+	s.env = func(name string) (string, bool) { return dir, name == "CREDENTIALS_DIRECTORY" }
+	l, err := s.load()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(l.config.Cluster.Keys) != 1 || l.config.Admin.Token != "secret" {
+		t.Errorf("%q give %d keys and token %q", lines, len(l.config.Cluster.Keys), l.config.Admin.Token)
+	}
+}
+
 // TestOps_namesOnlyMetricsThatExist reads every name with the prefix edged_
 // in ops/: a dashboard of a metric that is not there shows nothing, silently.
 func TestOps_namesOnlyMetricsThatExist(t *testing.T) {

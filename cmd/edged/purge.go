@@ -67,5 +67,9 @@ func (c *purgeCmd) Run(p *process) error {
 	if c.Wait == "none" || res.Acked >= res.Members && len(res.Missing) == 0 {
 		return nil
 	}
-	return fmt.Errorf("no acknowledgement from %s: they may serve what was purged until they do", printable(strings.Join(res.Missing, ", ")))
+	who := "it was"
+	if len(res.Missing) > 1 {
+		who = "they were"
+	}
+	return fmt.Errorf("no acknowledgement from %s: %s not reached and may still serve what was purged", printable(strings.Join(res.Missing, ", ")), who)
 }

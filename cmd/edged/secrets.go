@@ -46,6 +46,19 @@ func loadSecrets(d *document) (token string, keys [][]byte, warnings []string, e
 	return token, keys, warnings, errs
 }
 
+// readToken reads the token of a flag's file.
+func readToken(file string) (string, error) {
+	s, _, err := readSecret(file)
+	if err != nil {
+		return "", usageError{err}
+	}
+	token, err := parseToken(s)
+	if err != nil {
+		return "", usagef("%s: %w", file, err)
+	}
+	return token, nil
+}
+
 // readSecret reads a small file and says when others than its owner and group can.
 func readSecret(file string) (content, warning string, err error) {
 	f, err := os.Open(file)

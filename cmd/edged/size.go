@@ -10,10 +10,10 @@ import (
 )
 
 type sizeCmd struct {
-	Keys  int  `required:"" placeholder:"N" help:"Planned stored responses of one node."`
-	Rate  rate `required:"" placeholder:"RATE" help:"Share of look-ups for what nobody has that may ask a peer in vain, over all peers together: 1% or 0.01."`
-	Peers int  `default:"16" placeholder:"P" help:"Planned number of peers (${default})."`
-	JSON  bool `help:"Print JSON."`
+	Keys  count `required:"" placeholder:"N" help:"Planned stored responses of one node: 1000000, 1e6 or 1M."`
+	Rate  rate  `required:"" placeholder:"RATE" help:"Share of look-ups for what nobody has that may ask a peer in vain, over all peers together: 1% or 0.01."`
+	Peers int   `default:"16" placeholder:"P" help:"Planned number of peers (${default})."`
+	JSON  bool  `help:"Print JSON."`
 }
 
 func (sizeCmd) Help() string {
@@ -27,7 +27,10 @@ Examples:
 
 // Run prints the sizing of one filter and of the replicas of all peers' filters.
 func (c *sizeCmd) Run(p *process) error {
-	s, err := peerfilter.Size(c.Keys, float64(c.Rate), c.Peers)
+	if c.Rate >= 1 {
+		return usagef("--rate %s: want above 0%% and below 100%%; without the sign, 1%% is 0.01", formatRate(float64(c.Rate)))
+	}
+	s, err := peerfilter.Size(int(c.Keys), float64(c.Rate), c.Peers)
 	if err != nil {
 		return usageError{err}
 	}

@@ -78,11 +78,11 @@ func printStatus(w io.Writer, st admin.Cluster) error {
 
 	fmt.Fprintln(w)
 	err = table(w, func(w io.Writer) {
-		fmt.Fprintln(w, "PARTITION\tSTORED\tOF\tRESPONSES\tEVICTED\tFILTER KEYS\tPLANNED\tFILL\tRATE EXPECTED\tOBSERVED")
+		fmt.Fprintln(w, "PARTITION\tSTORED INCL. INDEX\tOF\tRESPONSES\tEVICTED\tFILTER KEYS\tPLANNED\tFILL\tRATE EXPECTED\tOBSERVED")
 		for _, p := range st.Partitions {
 			fmt.Fprintf(w, "%s\t%s\t%s\t%d\t%d\t%d\t%d\t%s\t%s\t%s\n", printable(p.Name),
 				approxSize(p.Store.Bytes), approxSize(p.Store.LimitBytes), p.Store.Objects, p.Store.Evictions,
-				p.Filter.Keys, p.Filter.CapacityKeys, percent(p.Filter.FillRatio), percent(p.Filter.ExpectedRate), percent(p.Filter.ObservedRate))
+				p.Filter.Keys, p.Filter.CapacityKeys, percent(p.Filter.FillRatio), percent(p.Filter.ExpectedRate), observed(p))
 		}
 		n := st.Negative
 		fmt.Fprintf(w, "(absences)\t%s\t%s\t%d\n", approxSize(n.Bytes), approxSize(n.LimitBytes), n.Entries)
@@ -122,8 +122,31 @@ func counts(m map[string]uint64) string {
 	return fmt.Sprintf("%d = %s", sum, strings.Join(parts, " + "))
 }
 
-// percent shows a share with three digits.
-func percent(r float64) string { return fmt.Sprintf("%.3g%%", r*100) }
+// fewLookups is how many look-ups say too little for a rate of some percent.
+const fewLookups = 100
+
+// observed shows the observed false-positive rate of a partition, "-" while
+// there are few look-ups that it is made of.
+func observed(p admin.Partition) string {
+	if p.Bloom.Negative+p.Bloom.PositiveMiss < fewLookups {
+		return "-"
+	}
+	return percent(p.Filter.ObservedRate)
+}
+
+// percent shows a share with three digits, and as many as tell it from all;
+// what is below a hundredth of a percent is that for people.
+func percent(r float64) string {
+	switch {
+	case r > 0 && r < 0.0001:
+		return "<0.01%"
+	case r > 0.9999 && r < 1:
+		return ">99.99%"
+	case r > 0.99:
+		return fmt.Sprintf("%.4g%%", r*100)
+	}
+	return fmt.Sprintf("%.3g%%", r*100)
+}
 
 // seconds shows a time span with the precision that its size deserves.
 func seconds(s float64) string {

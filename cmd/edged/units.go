@@ -144,6 +144,33 @@ func parseCount(s string) (int, error) {
 	return n, nil
 }
 
+// A count is the number of a flag; people write large ones in many ways.
+type count int
+
+// UnmarshalText reads a whole number: "1000000", "1_000_000", "1e6" or "1M"
+// (k, M and G are thousands).
+func (c *count) UnmarshalText(b []byte) error {
+	if n, err := parseCount(string(b)); err == nil {
+		*c = count(n)
+		return nil
+	}
+	num, factor := strings.ReplaceAll(strings.TrimSpace(string(b)), "_", ""), 1.0
+	for suffix, f := range map[string]float64{"k": 1e3, "K": 1e3, "M": 1e6, "G": 1e9} {
+		if rest, ok := strings.CutSuffix(num, suffix); ok {
+			num, factor = rest, f
+			break
+		}
+	}
+	mantissa, exponent, scaled := strings.Cut(num, "e")
+	n, err := strconv.ParseFloat(num, 64)
+	n *= factor
+	if err != nil || !isDecimal(mantissa) || scaled && !isDecimal(exponent) || n != math.Trunc(n) || n > 1e15 {
+		return fmt.Errorf("%q is not a number: want a whole number, such as 1000000, 1e6 or 1M", b)
+	}
+	*c = count(n)
+	return nil
+}
+
 // isDecimal reports whether s is digits with at most one point: no sign, no
 // exponent, no hexadecimal, no "inf".
 func isDecimal(s string) bool {

@@ -88,3 +88,18 @@ func TestParseCount(t *testing.T) {
 		}
 	}
 }
+
+func TestCount_unmarshalText(t *testing.T) {
+	for in, want := range map[string]count{"0": 0, "12": 12, "1_000_000": 1e6, "1e6": 1e6, "10M": 1e7, "50k": 5e4, "1.5M": 15e5, "2G": 2e9, "1_0e1": 100} {
+		var got count
+		if err := got.UnmarshalText([]byte(in)); err != nil || got != want {
+			t.Errorf("%q is read as %d, %v; want %d", in, got, err, want)
+		}
+	}
+	for _, in := range []string{"", "M", "e6", "1e", "1.5", "-1M", "1e-3", "1e99", "0x10", "1MM", "1kM", "inf", "1e+6", "10 M", "9999999G"} {
+		var got count
+		if err := got.UnmarshalText([]byte(in)); err == nil {
+			t.Errorf("%q is read as %d; want an error", in, got)
+		}
+	}
+}
