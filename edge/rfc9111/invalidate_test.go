@@ -101,6 +101,9 @@ func FuzzResolve(f *testing.F) {
 		if !ok {
 			return
 		}
+		if len(u) > maxReferenceLen {
+			return // escaping makes it longer than what is read again
+		}
 		if again, ok := resolve(u, ""); !ok || again != u {
 			t.Errorf("%q at %q is %q, and that is %q, %v", ref, base, u, again, ok)
 		}
