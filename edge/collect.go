@@ -30,6 +30,8 @@ var described = []struct {
 	{"edged_replica_state", "1 for the present state of what this node holds of a peer's filter.", []string{"peer", "state"}},
 	{"edged_replica_age_seconds", "Since the peer's filter was last known to be in step.", []string{"peer"}},
 	{"edged_replica_resyncs_total", "Snapshots and pulls of a peer's filter, by reason.", []string{"peer", "reason"}},
+	{"edged_replica_diverged_total", "Replicas found in step and yet not equal to what the peer published: always 0 in a correct program.", nil},
+	{"edged_replica_quarantines_total", "Replicas that were not believed for a while.", nil},
 	{"edged_gossip_sent_bytes_total", "Bytes sent to members, by kind.", []string{"kind"}},
 	{"edged_gossip_received_bytes_total", "Bytes received from members, by kind.", []string{"kind"}},
 	{"edged_gossip_dropped_total", "Messages, or parts of one, that were dropped, by reason.", []string{"reason"}},
@@ -125,6 +127,8 @@ func (c *collector) Collect(ch chan<- prometheus.Metric) {
 	for class, v := range gs.LogDropped {
 		count("edged_gossip_log_lines_dropped_total", v, class)
 	}
+	count("edged_replica_diverged_total", gs.Diverged)
+	count("edged_replica_quarantines_total", gs.Quarantines)
 	c.replicas(gs.Replicas, gauge, count)
 
 	for _, s := range n.sites.Load().all {
