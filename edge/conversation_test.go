@@ -705,18 +705,12 @@ func (p *player) originHears(b talkBlock, fail func(string, ...any) bool) bool {
 		return true
 	}
 	if b.head[0] == "(gone)" {
-		c := p.origins[b.actor]
-		eventually(p.T, "the node hung up", func() bool {
-			c.conn.SetWriteDeadline(time.Now().Add(time.Second))
-			_, err := c.conn.Write(nil)
-			var one [1]byte
-			c.conn.SetReadDeadline(time.Now().Add(time.Millisecond))
-			if err == nil {
-				_, err = c.conn.Read(one[:])
-			}
-			return err != nil && !os.IsTimeout(err)
-		})
-		return true
+		select {
+		case <-p.origins[b.actor].gone:
+			return true
+		case <-time.After(hearWithin):
+			return fail("the node has not hung up")
+		}
 	}
 	var c *call
 	now := make(chan time.Time)
