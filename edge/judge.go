@@ -82,14 +82,26 @@ func (n *Node) judge(ctx context.Context, fw *forward, up *upstream, err error) 
 		}
 	}
 	out.header = forwardable(resp.Header)
-	if out.shared {
+	switch {
+	case out.shared:
 		n.uncacheable.remove(fw.key.Hash)
-	} else {
+	case fw.method == http.MethodGet && !fw.answersCondition(resp.StatusCode):
 		// Everyone fetches for himself, the next burst without queueing.
 		n.uncacheable.add(fw.key.Hash, time.Now())
 	}
 	out.body = newBody(limit, out.length, n.budget)
 	return out, up
+}
+
+// answersCondition reports whether an answer with this status speaks of the
+// client's own condition or range, and so says nothing of what another request
+// would get.
+func (fw *forward) answersCondition(status int) bool {
+	switch status {
+	case http.StatusNotModified, http.StatusPartialContent, http.StatusPreconditionFailed, http.StatusRequestedRangeNotSatisfiable:
+		return fw.asSent && len(fw.cond) > 0
+	}
+	return false
 }
 
 // staleUsable reports whether the stale response that the request selects may
