@@ -40,6 +40,7 @@ type peer struct {
 	boot uint64
 
 	slots chan struct{} // one token a request in flight
+	gone  chan struct{} // closed when the member is not to be asked any more
 
 	mu       sync.Mutex
 	rtt      time.Duration // smoothed, to the answer's head; 0 unknown
@@ -130,7 +131,14 @@ func newTopology(self string, members []gossip.Member, old *topology) *topology 
 				continue
 			}
 		}
-		t.peers[m.Name] = &peer{name: m.Name, addr: m.PeerAddr, boot: m.Boot, slots: make(chan struct{}, peerConcurrency)}
+		t.peers[m.Name] = &peer{name: m.Name, addr: m.PeerAddr, boot: m.Boot, slots: make(chan struct{}, peerConcurrency), gone: make(chan struct{})}
+	}
+	if old != nil {
+		for name, p := range old.peers {
+			if t.peers[name] != p {
+				close(p.gone)
+			}
+		}
 	}
 	t.edges, t.shields = ring.New(edges), ring.New(shields)
 	return t
@@ -305,7 +313,7 @@ func (n *Node) askPeer(ctx context.Context, fw *forward, p *peer, pl *plan) *ups
 		n.metrics.busy.WithLabelValues(p.name).Inc()
 		return nil
 	}
-	req := fw.request(ctx, "http", p.addr, false)
+	req := fw.request(ctx, "http", p.addr, fw.asSent)
 	req.Header.Set("Cache-Control", "only-if-cached")
 	req.Header.Set(shield.HopField, string(shield.HopPeer))
 
