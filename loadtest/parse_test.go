@@ -3,6 +3,9 @@ package loadtest
 import (
 	"errors"
 	"math"
+	"os"
+	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -200,15 +203,34 @@ fail_if:
 		}
 	}
 	for _, tc := range []struct{ name, in, want string }{
-		{"unknown key", "nodes: 1\nspeed: 4", "[2:1]"},
-		{"duplicate key", "nodes: 1\nnodes: 2", "[2:1]"},
-		{"wrong type", "nodes: many", "[1:8]"},
+		{"unknown key", "nodes: 1\nspeed: 4", "2:1: speed: unknown key: want one of name, "},
+		{"duplicate key", "nodes: 1\nnodes: 2", "2:1: nodes: duplicate key"},
+		{"wrong type", "nodes: many", `1:8: nodes: "many" is not a number`},
+		{"list for a value", "nodes: [1]", "1:8: nodes: want a single value"},
+		{"value for a list", "phases: 1", "1:9: phases: want a list"},
+		{"value for a section", "phases: [1]", "1:10: phases[0]: want a section with the keys name, "},
+		{"no duration", "origin: {latency: 5}", `1:19: origin.latency: "5" is not a duration`},
+		{"no switch", "prefill: on", `1:10: prefill: "on" is not a switch`},
+		{"no YAML", "nodes: [1", "1:8: this is not YAML: "},
+		{"two documents", "nodes: 1\n---\nnodes: 2", "3:1: a second YAML document begins here"},
+		{"alias of nothing", "nodes: *a", "1:8: nodes: *a refers to nothing"},
+		{"merge of itself", "phases:\n  - &a\n    <<: *a\n", "3:5: phases[0]: merge keys (<<) follow each other more than 8 deep"},
+		{"merges without end", "phases:\n  - &a\n" + strings.Repeat("    <<: *a\n", 50), "there are more than 100000 values"},
+		{"all at once", "nodes: many\nspeed: 4\nmemory: 1KiB\nphases:\n  - {duration: 1s, rate: x, zipf: 11}\n  - duration: 1s\nfail_if: [p98 > 1s, errors = 0]",
+			"1:8: nodes: \"many\" is not a number: want a whole number, such as 50000\n" +
+				"2:1: speed: unknown key: want one of name, description, nodes, memory, keys, size, prefill, seed, origin, phases, fail_if\n" +
+				"3:9: memory: 1KiB: want at least 1MiB\n" +
+				"5:26: phases[0].rate: \"x\" is not a number: want one such as 2000 or 0.9\n" +
+				"5:35: phases[0].zipf: 11: want 0 to 10\n" +
+				"6:5: phases[1].rate: 0: want above 0 and up to 1000000 requests a second\n" +
+				"7:11: fail_if[0]: \"p98\" is not the name of a value: want one of "},
 		{"bad share", "phases: [{duration: 1s, rate: 1, absent: 165%}]", "not a share"},
 		{"bad threshold", "fail_if: [p99 > 50]", "not a latency"},
 		{"unknown value", "fail_if: [p98 > 50ms]", "want one of"},
 		{"bad operator", "fail_if: [errors = 0]", "want >"},
 		{"no rate", "phases: [{duration: 1s}]", "phases[0].rate"},
 		{"too many nodes", "nodes: 65", "nodes: 65: want 1 to 64"},
+		{"the last of many", "nodes: x\nfail_if: [errors = 0]", "2:11: fail_if[0]: \"=\": want >, >=, < or <="},
 		{"past the last key", "phases: [{duration: 1s, rate: 1, first_key: 50000}]", "past the last key"},
 		{"too long", strings.Repeat("#", 1<<20+1), "more than 1MiB"},
 	} {
@@ -217,6 +239,46 @@ fail_if:
 				t.Errorf("got %v, want an error with %q", err, tc.want)
 			}
 		})
+	}
+}
+
+func TestReadScenario_sharesPhases(t *testing.T) {
+	s, err := ReadScenario(strings.NewReader(`
+phases:
+  - &calm { name: calm, duration: 2s, rate: 50, absent: 65% }
+  - { <<: *calm, name: crowd, rate: 5_000 }
+  - *calm
+`))
+	if err != nil {
+		t.Fatal(err)
+	}
+	calm := Phase{Name: "calm", Duration: 2 * time.Second, Rate: 50, Absent: 0.65, Arrivals: Constant}
+	crowd := calm
+	crowd.Name, crowd.Rate = "crowd", 5000
+	if want := []Phase{calm, crowd, calm}; !slices.Equal(s.Phases, want) {
+		t.Errorf("phases %+v, want %+v", s.Phases, want)
+	}
+}
+
+func FuzzReadScenario(f *testing.F) {
+	f.Add("nodes: 2\nphases: [{duration: 1s, rate: 1}]\nfail_if: [p99 > 1ms]")
+	f.Add("phases:\n  - &a { <<: *a, rate: x }\n  - <<: [*a]\n  - ? [1]\n    : 2\n")
+	f.Fuzz(func(t *testing.T, text string) {
+		s, err := ReadScenario(strings.NewReader(text))
+		if err == nil && s.problems() != nil {
+			t.Errorf("read without an error: %v", s.problems())
+		}
+	})
+}
+
+func TestScenario_errorsNameTheFile(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "s.yaml")
+	if err := os.WriteFile(file, []byte("speed: 1\nnodes: 65\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	_, err := scenarioOf(Options{Scenario: file})
+	if err == nil || !strings.HasPrefix(err.Error(), file+":1:1: speed: unknown key") || !strings.Contains(err.Error(), "\n"+file+":2:8: nodes: 65: want 1 to 64") {
+		t.Errorf("got %v; want each line with the file's name", err)
 	}
 }
 
@@ -240,6 +302,16 @@ func TestThreshold_breaks(t *testing.T) {
 		if err := again.UnmarshalText([]byte(th.String())); err != nil || again != th {
 			t.Errorf("%s is written as %s and read as %+v, %v", tc.in, th, again, err)
 		}
+	}
+	for in, want := range map[string]string{"p99 > 1us": "p99 > 1µs", "max >= 1.5s": "max >= 1.5s", "p50 < 50ms": "p50 < 50ms", "p90 > 0.3ms": "p90 > 300µs"} {
+		var th Threshold
+		if err := th.UnmarshalText([]byte(in)); err != nil || th.String() != want {
+			t.Errorf("%s is written as %s, %v; want %s", in, th, err, want)
+		}
+	}
+	r := Report{Group: *g, Scenario: Scenario{FailIf: []Threshold{{"p99", ">", 0.001}}}}
+	if r.judge(); !slices.Equal(r.Broken, []string{"p99 > 1µs: it is 60.0ms"}) {
+		t.Errorf("broken: %q", r.Broken)
 	}
 	g.Filters = false
 	if _, broken := (Threshold{"skip_ratio", "<", 0.94}).broken(g); broken {

@@ -7,6 +7,7 @@ import (
 	"os"
 	"sync"
 	"time"
+	"unicode/utf8"
 )
 
 // monitor looks once a second at the driver and the nodes while a run is on:
@@ -17,6 +18,7 @@ type monitor struct {
 	live   bool // out is a terminal: the progress line is overwritten
 	rec    *recorder
 	admins []*admin
+	phases []Phase
 	start  time.Time
 
 	mu     sync.Mutex
@@ -26,8 +28,8 @@ type monitor struct {
 	events []Event
 }
 
-func newMonitor(out io.Writer, rec *recorder, admins []*admin, before []counters) *monitor {
-	m := &monitor{out: out, live: isTerminal(out), rec: rec, admins: admins, last: append([]counters(nil), before...)}
+func newMonitor(out io.Writer, rec *recorder, admins []*admin, phases []Phase, before []counters) *monitor {
+	m := &monitor{out: out, live: isTerminal(out), rec: rec, admins: admins, phases: phases, last: append([]counters(nil), before...)}
 	m.bloom = sumBloom(m.last)
 	return m
 }
@@ -127,9 +129,9 @@ func (m *monitor) print(p Point) {
 		seconds -= m.series[n-2].S
 	}
 	hits := p.Sources[fromHit] + p.Sources[fromStale] + p.Sources[fromPeer]
-	line := fmt.Sprintf("%4.0fs  %6.0f/s  p99 %-8s  hits %5.1f%%  ", p.S, float64(p.Responses)/max(seconds, 0.001), ms(p.P99MS), 100*ratio(hits, p.Responses))
+	line := fmt.Sprintf("%4.0fs  %s%6.0f/s  p99 %-8s  hits %5.1f%%  ", p.S, phaseColumn(m.phases, p.S), float64(p.Responses)/max(seconds, 0.001), ms(p.P99MS), 100*ratio(hits, p.Responses))
 	if p.SkipRatio != nil {
-		line += fmt.Sprintf("RPCs saved %5.1f%%  ", 100**p.SkipRatio)
+		line += fmt.Sprintf("peers skipped %5.1f%%  ", 100**p.SkipRatio)
 	}
 	line += fmt.Sprintf("errors %d", p.Errors)
 	if m.live {
@@ -137,6 +139,25 @@ func (m *monitor) print(p Point) {
 	} else {
 		fmt.Fprintln(m.out, line)
 	}
+}
+
+// phaseColumn names the phase that the second up to s was in, in a column that
+// fits all of them; a single phase needs no name.
+func phaseColumn(phases []Phase, s float64) string {
+	if len(phases) < 2 {
+		return ""
+	}
+	width, now := 0, 0
+	var begins time.Duration
+	for i, p := range phases {
+		width = max(width, utf8.RuneCountInString(p.title(i)))
+		// The last tick of a phase comes a little after its end.
+		if s > begins.Seconds()+minWindow.Seconds() {
+			now = i
+		}
+		begins += p.Duration
+	}
+	return fmt.Sprintf("%-*s  ", width, phases[now].title(now))
 }
 
 // event keeps something that happened to a node, and prints it.

@@ -320,6 +320,9 @@ func (r *Report) judge() {
 		for _, g := range groups {
 			if v, broken := t.broken(g); broken {
 				text := fmt.Sprintf("%s: it is %.4g", t, math.Round(v*1e6)/1e6)
+				if isLatency(t.Name) {
+					text = fmt.Sprintf("%s: it is %s", t, ms(v))
+				}
 				if g == r.NoFilters {
 					text += " (without filters)"
 				}

@@ -52,6 +52,7 @@ func (r *runner) run(ctx context.Context) (Report, error) {
 		Scenario: s, Command: r.opts.Command, Version: r.opts.Version,
 		GoVersion: runtime.Version(), CPUs: runtime.NumCPU(), Started: time.Now().UTC(),
 	}
+	r.announce(s)
 	rep.Group, err = r.group(ctx, s, !r.opts.NoFilters)
 	if err == nil && r.opts.Compare {
 		with := rep.Group
@@ -241,7 +242,7 @@ func (r *runner) group(ctx context.Context, s Scenario, filters bool) (g Group, 
 		originBefore = c.origin.Counts()
 	}
 	fmt.Fprintf(r.out, "Measuring %s for %v.\n", s.Name, s.duration().Round(time.Millisecond))
-	mon := newMonitor(r.out, rec, c.admins, before)
+	mon := newMonitor(r.out, rec, c.admins, s.Phases, before)
 	g.Purges = r.measure(ctx, s, c, d, mon)
 
 	// The counts are read even after Ctrl-C.

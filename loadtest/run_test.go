@@ -75,7 +75,7 @@ func TestRun_reports(t *testing.T) {
 	if len(r.Series) == 0 {
 		t.Error("no series")
 	}
-	for _, want := range []string{"Storing 100 keys", "hits", "RPCs saved 100.0%", "peers skipped", "edge-b", "driver, nodes and origin agree"} {
+	for _, want := range []string{"Storing 100 keys", "hits", "Scenario flood: ", "It takes about 5s: 1s of measuring, and about 4s to prepare.\n", "peers skipped 100.0%", "late starts  ", "peers skipped", "edge-b", "driver, nodes and origin agree"} {
 		if !strings.Contains(out.String(), want) {
 			t.Errorf("the output lacks %q:\n%s", want, out)
 		}

@@ -3,13 +3,10 @@ package loadtest
 import (
 	"errors"
 	"fmt"
-	"io"
 	"os"
 	"slices"
 	"strings"
 	"time"
-
-	"github.com/goccy/go-yaml"
 )
 
 // Scenario is what a load test asks of a cluster. The YAML form has the same
@@ -63,6 +60,14 @@ type Phase struct {
 	// PurgeRate is the number of purges a second through the admin API, each of
 	// one popular key on all nodes.
 	PurgeRate float64 `yaml:"purge_rate"`
+}
+
+// title is the phase's name, or its number from 1 when it has none.
+func (p Phase) title(i int) string {
+	if p.Name == "" {
+		return fmt.Sprintf("phase %d", i+1)
+	}
+	return p.Name
 }
 
 // Arrivals is how the requests of a phase are spread over its time.
@@ -129,80 +134,56 @@ func Scenarios() []Scenario {
 	return []Scenario{steady(), flood, churn, hot, mixed}
 }
 
-// ReadScenario parses a scenario file. Unknown and duplicate keys are errors;
-// errors carry line and column.
-func ReadScenario(r io.Reader) (Scenario, error) {
-	data, err := io.ReadAll(io.LimitReader(r, 1<<20+1))
-	if err != nil {
-		return Scenario{}, fmt.Errorf("read scenario: %w", err)
-	}
-	if len(data) > 1<<20 {
-		return Scenario{}, errors.New("read scenario: more than 1MiB")
-	}
-	s := steady()
-	s.Name, s.Description, s.FailIf = "", "", nil
-	phase := s.Phases[0]
-	s.Phases = nil
-	if err := yaml.UnmarshalWithOptions(data, &s, yaml.Strict()); err != nil {
-		return Scenario{}, fmt.Errorf("parse scenario: %w", err)
-	}
-	if len(s.Phases) == 0 {
-		s.Phases = []Phase{phase}
-	}
-	for i := range s.Phases {
-		if p := &s.Phases[i]; p.Arrivals == "" {
-			p.Arrivals = Constant
-		}
-	}
-	return s, s.problems()
-}
+// problems is an error that tells everything that is wrong with the scenario, or nil.
+func (s Scenario) problems() error { return scenarioErr(s.complaints()) }
 
-// problems returns everything that is wrong with the scenario, or nil.
-func (s Scenario) problems() error {
-	var errs []error
-	bad := func(format string, args ...any) { errs = append(errs, fmt.Errorf(format, args...)) }
+// complaints are the values that are out of their bounds.
+func (s Scenario) complaints() (found []complaint) {
+	bad := func(path, format string, args ...any) {
+		found = append(found, complaint{path: path, text: fmt.Sprintf(format, args...)})
+	}
 	if s.Nodes < 1 || s.Nodes > maxNodes {
-		bad("nodes: %d: want 1 to %d", s.Nodes, maxNodes)
+		bad("nodes", "%d: want 1 to %d", s.Nodes, maxNodes)
 	}
 	if s.Keys < 1 || s.Keys > 1e9 {
-		bad("keys: %d: want 1 to 1000000000", s.Keys)
+		bad("keys", "%d: want 1 to 1000000000", s.Keys)
 	}
 	if s.Memory < 1<<20 {
-		bad("memory: %v: want at least 1MiB", s.Memory)
+		bad("memory", "%v: want at least 1MiB", s.Memory)
 	}
 	if s.Origin.Latency < 0 || s.Origin.Latency > requestTimeout {
-		bad("origin.latency: %v: want 0s to %v", s.Origin.Latency, requestTimeout)
+		bad("origin.latency", "%v: want 0s to %v", s.Origin.Latency, requestTimeout)
 	}
 	if len(s.Phases) == 0 {
-		bad("phases: none: want at least one")
+		bad("phases", "none: want at least one")
 	}
 	for i, p := range s.Phases {
 		at := fmt.Sprintf("phases[%d]", i)
 		if p.Duration <= 0 || p.Duration > 24*time.Hour {
-			bad("%s.duration: %v: want above 0s and up to 24h", at, p.Duration)
+			bad(at+".duration", "%v: want above 0s and up to 24h", p.Duration)
 		}
 		if !(p.Rate > 0 && p.Rate <= 1e6) {
-			bad("%s.rate: %v: want above 0 and up to 1000000 requests a second", at, p.Rate)
+			bad(at+".rate", "%v: want above 0 and up to 1000000 requests a second", p.Rate)
 		}
 		if p.Arrivals != Constant && p.Arrivals != Poisson {
-			bad("%s.arrivals: %q: want constant or poisson", at, p.Arrivals)
+			bad(at+".arrivals", "%q: want constant or poisson", p.Arrivals)
 		}
 		if !(p.Zipf >= 0 && p.Zipf <= 10) {
-			bad("%s.zipf: %v: want 0 to 10", at, p.Zipf)
+			bad(at+".zipf", "%v: want 0 to 10", p.Zipf)
 		}
 		if !(p.Absent >= 0 && p.Absent <= 1) {
-			bad("%s.absent: %v: want 0%% to 100%%", at, p.Absent)
+			bad(at+".absent", "%v: want 0%% to 100%%", p.Absent)
 		}
 		if p.FirstKey < 0 || p.Keys < 0 || p.AbsentKeys < 0 || p.FirstKey > 2e9 || p.Keys > 1e9 || p.AbsentKeys > 1e9 {
-			bad("%s: first_key, keys and absent_keys want 0 to 1000000000", at)
+			bad(at, "first_key, keys and absent_keys want 0 to 1000000000")
 		} else if p.Keys == 0 && p.FirstKey >= s.Keys {
-			bad("%s.first_key: %d is past the last key: say with keys how many are asked for", at, p.FirstKey)
+			bad(at+".first_key", "%d is past the last key: say with keys how many are asked for", p.FirstKey)
 		}
 		if !(p.PurgeRate >= 0 && p.PurgeRate <= 10_000) {
-			bad("%s.purge_rate: %v: want 0 to 10000", at, p.PurgeRate)
+			bad(at+".purge_rate", "%v: want 0 to 10000", p.PurgeRate)
 		}
 	}
-	return errors.Join(errs...)
+	return found
 }
 
 // duration is that of all phases together.
@@ -282,7 +263,10 @@ func namedScenario(name string) (Scenario, error) {
 	}
 	defer f.Close()
 	s, err := ReadScenario(f)
-	if err != nil {
+	if wrong := (scenarioError{}); errors.As(err, &wrong) {
+		wrong.file = name
+		return s, wrong
+	} else if err != nil {
 		return s, fmt.Errorf("%s: %w", name, err)
 	}
 	if s.Name == "" {

@@ -29,6 +29,16 @@ var summaryRows = []row{
 	{"latency p99", func(g *Group) string { return ms(g.LatencyMS.P99) }},
 	{"latency p99.9", func(g *Group) string { return ms(g.LatencyMS.P999) }},
 	{"latency max", func(g *Group) string { return ms(g.LatencyMS.Max) }},
+	{"late starts", func(g *Group) string {
+		if g.Driver.LateStarts == 0 {
+			return "none"
+		}
+		v := fmt.Sprintf("%d (%s), at most by %s", g.Driver.LateStarts, percent(ratio(g.Driver.LateStarts, g.Requests)), ms(g.Driver.MaxLateMS))
+		if g.Driver.Bottleneck != "" {
+			v += "; the latencies are also the driver's: see the warning"
+		}
+		return v
+	}},
 	{"hit ratio", func(g *Group) string {
 		return fmt.Sprintf("%s (own store %s)", percent(g.HitRatio), percent(g.LocalHitRatio))
 	}},
@@ -51,9 +61,9 @@ var summaryRows = []row{
 		if g.ObservedFalsePositiveRate == nil {
 			return "-"
 		}
-		v := percent(*g.ObservedFalsePositiveRate) + " observed"
+		v := smallRate(*g.ObservedFalsePositiveRate) + " observed"
 		if g.ExpectedFalsePositiveRate != nil {
-			v += ", " + percent(*g.ExpectedFalsePositiveRate) + " expected"
+			v += ", " + smallRate(*g.ExpectedFalsePositiveRate) + " expected"
 		}
 		return v
 	}},
@@ -74,6 +84,15 @@ func percent(r float64) string {
 	default:
 		return fmt.Sprintf("%.1f%%", 100*r)
 	}
+}
+
+// smallRate writes a rate that is most often far below a percent, with its
+// significant digits; below one in a million there are none to speak of.
+func smallRate(r float64) string {
+	if r > 0 && r < 1e-6 {
+		return "<0.0001%"
+	}
+	return fmt.Sprintf("%.3g%%", 100*r)
 }
 
 // shares writes the parts of a whole, largest first.
@@ -149,9 +168,6 @@ func (g *Group) summariseNodes(w io.Writer, named bool, i int) {
 	}
 	if g.Purges.Requests > 0 {
 		fmt.Fprintf(w, "Purges%s: %d, %d failed, the slowest took %s.\n", name, g.Purges.Requests, g.Purges.Errors, ms(g.Purges.MaxMS))
-	}
-	if g.Driver.LateStarts > 0 {
-		fmt.Fprintf(w, "Late starts%s: %d (%s), at most by %s; latencies count from the scheduled time.\n", name, g.Driver.LateStarts, percent(ratio(g.Driver.LateStarts, g.Requests)), ms(g.Driver.MaxLateMS))
 	}
 	if g.Driver.Bottleneck != "" {
 		fmt.Fprintf(w, "Warning%s: %s.\n", name, g.Driver.Bottleneck)

@@ -2,6 +2,7 @@ package loadtest
 
 import (
 	"fmt"
+	"math"
 	"slices"
 	"strconv"
 	"strings"
@@ -98,7 +99,7 @@ func parseLimit(s string, latency bool) (float64, error) {
 func (t Threshold) String() string {
 	limit := strconv.FormatFloat(t.Limit, 'g', -1, 64)
 	if isLatency(t.Name) {
-		limit += "ms"
+		limit = time.Duration(math.Round(t.Limit * float64(time.Millisecond))).String()
 	}
 	return t.Name + " " + t.Op + " " + limit
 }
