@@ -48,31 +48,3 @@ func TestRun_announces(t *testing.T) {
 		}
 	}
 }
-
-func TestSmallRate(t *testing.T) {
-	for want, r := range map[string]float64{"0%": 0, "<0.0001%": 3e-9, "0.0003%": 3e-6, "0.0627%": 0.000627, "1.23%": 0.01234} {
-		if got := smallRate(r); got != want {
-			t.Errorf("%v is written as %s, want %s", r, got, want)
-		}
-	}
-}
-
-// A late driver spoils the latencies, so the row beside them says so, for each
-// group of a comparison.
-func TestSummary_tellsOfLateStartsBesideTheLatencies(t *testing.T) {
-	with := Group{Requests: 100, Driver: DriverReport{LateStarts: 20, LateWakeups: 20, MaxLateMS: 12}}
-	with.Driver.Bottleneck = with.Driver.bottleneck(with.Requests)
-	var out strings.Builder
-	(&Report{Group: with, NoFilters: &Group{Requests: 100}}).summarise(&out)
-	lines := strings.Split(out.String(), "\n")
-	for i, line := range lines {
-		if !strings.HasPrefix(line, "latency max") {
-			continue
-		}
-		if next := lines[i+1]; !strings.HasPrefix(next, "late starts") || !strings.Contains(next, "20 (20.0%), at most by 12.0ms; the latencies are also the driver's: see the warning") || !strings.HasSuffix(next, "none") {
-			t.Errorf("below the latencies: %q", next)
-		}
-		return
-	}
-	t.Errorf("no latencies:\n%s", &out)
-}

@@ -108,6 +108,12 @@ type Group struct {
 
 func (g *Group) lookups() int64 { return g.Bloom.lookups() }
 
+// unsentRPCs are the peer requests that a group without filters should have
+// sent, one to each peer for each look-up, and did not: it was overloaded.
+func (g *Group) unsentRPCs() int64 {
+	return max(g.lookups()*int64(len(g.Nodes)-1)-g.PeerRPCs, 0)
+}
+
 // PurgeReport counts the purges that the driver asked for.
 type PurgeReport struct {
 	Requests int64   `json:"requests"`

@@ -35,7 +35,7 @@ var summaryRows = []row{
 		}
 		v := fmt.Sprintf("%d (%s), at most by %s", g.Driver.LateStarts, percent(ratio(g.Driver.LateStarts, g.Requests)), ms(g.Driver.MaxLateMS))
 		if g.Driver.Bottleneck != "" {
-			v += "; the latencies are also the driver's: see the warning"
+			v += ": see the warning"
 		}
 		return v
 	}},
@@ -136,8 +136,8 @@ func (r *Report) summarise(w io.Writer) {
 			fmt.Fprintf(w, ": %s of them, %s saved", percent(c.PeerRPCRatio), percent(1-c.PeerRPCRatio))
 		}
 		fmt.Fprintln(w, ".")
-		if r.NoFilters.PeerRPCsBusy > 0 {
-			fmt.Fprintln(w, "Without filters the peers could not take all requests meant for them, so the difference is larger than that: lower the rate to see it.")
+		if n := r.NoFilters.unsentRPCs(); n > 0 {
+			fmt.Fprintf(w, "Without filters %d more were meant to be sent: %d found too many in flight to the peer, for the others the node left the peer alone after timeouts. So the difference is larger than that: lower the rate to see it.\n", n, min(n, r.NoFilters.PeerRPCsBusy))
 		}
 	}
 	for i, g := range groups {
