@@ -56,7 +56,9 @@ func (n *Node) admit(rq *request) bool {
 	if rq.host, ok = rfc9111.CanonicalHost(r.Host, rq.scheme); !ok {
 		return n.reject(rq, rejectHost, http.StatusBadRequest, "the Host is not valid")
 	}
-	rq.host = n.withoutOwnPort(rq.host)
+	if rq.hop == shield.HopNone {
+		rq.host = n.withoutOwnPort(rq.host) // a member has done so already, with its own
+	}
 	if shield.CheckLoop(r.Header, n.cfg.Name) {
 		return n.reject(rq, rejectLoop, http.StatusLoopDetected, "this request has passed here before (CDN-Loop): an origin points back at this node")
 	}

@@ -224,7 +224,7 @@ func TestCluster_purgeReachesAll(t *testing.T) {
 	})
 	nodes := startCluster(t, 3, o.URL, nil)
 	for i, body := range []string{
-		`{"urls":["http://www.example.com/x"]}`, `{"tags":["x"]}`, `{"prefixes":["http://www.example.com/"]}`,
+		`{"urls":["HTTP://www.EXAMPLE.com/y/../%78"]}`, `{"prefixes":["http://WWW.example.com/%78"]}`, `{"tags":["x"]}`, `{"prefixes":["http://www.example.com/"]}`,
 		`{"hosts":["www.example.com"]}`, `{"all":true}`, `{"urls":["http://www.example.com/x"],"soft":true}`,
 	} {
 		version.Store(int64(i))

@@ -240,6 +240,18 @@ func (c Config) Problems() []Problem {
 	address("admin.address", c.Admin.Address)
 	address("cluster.gossip", c.Cluster.Gossip)
 	address("cluster.peer", c.Cluster.Peer)
+	used := map[string]string{}
+	for _, l := range []struct{ path, addr string }{
+		{"listen.address", c.Listen.Address}, {"admin.address", c.Admin.Address}, {"cluster.peer", c.Cluster.Peer}, {"cluster.gossip", c.Cluster.Gossip},
+	} {
+		if _, port, err := net.SplitHostPort(l.addr); err != nil || port == "0" {
+			continue
+		}
+		if other := used[l.addr]; other != "" {
+			bad(l.path, "%s is the address of %s too: want another port", l.addr, other)
+		}
+		used[l.addr] = l.path
+	}
 	if c.Cluster.Role != RoleEdge && c.Cluster.Role != RoleShield {
 		bad("cluster.role", "%q is not a role: want edge or shield", c.Cluster.Role)
 	}

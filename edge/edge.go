@@ -57,6 +57,8 @@ type Node struct {
 	servers   [3]*http.Server
 	fresh     freshConns
 
+	memberSlots chan struct{}
+
 	ctx        context.Context // ends when everything must
 	cancel     context.CancelFunc
 	background sync.WaitGroup // forwards and loops
@@ -99,7 +101,7 @@ func New(cfg Config) (_ *Node, err error) {
 	if ps := cfg.Problems(); len(ps) > 0 {
 		return nil, &ConfigError{ps}
 	}
-	n := &Node{cfg: cfg, log: cfg.Logger, started: time.Now(), done: make(chan struct{})}
+	n := &Node{cfg: cfg, log: cfg.Logger, started: time.Now(), done: make(chan struct{}), memberSlots: make(chan struct{}, memberBodies)}
 	n.ctx, n.cancel = context.WithCancel(context.Background())
 	n.metrics = newMetrics(&cfg)
 	n.seed = seedFrom(cfg.Cluster.Keys)
@@ -301,6 +303,9 @@ func (n *Node) serveAll() {
 			ReadHeaderTimeout: 30 * time.Second, IdleTimeout: 2 * time.Minute,
 			DisableGeneralOptionsHandler: true, ConnState: n.fresh.track,
 		}
+		if i == lnAdmin {
+			n.servers[i].ReadTimeout = 30 * time.Second
+		}
 		n.background.Add(1)
 		go func() {
 			defer n.background.Done()
@@ -387,6 +392,13 @@ func (n *Node) Shutdown(ctx context.Context) error {
 			n.log.Warn("the cluster was not told that this node leaves", "err", err)
 		}
 	}
+	// Clients on open connections learn by their next answer that this node
+	// goes; who asks nothing meanwhile loses nothing.
+	select {
+	case <-time.After(lameDuck):
+	case <-ctx.Done():
+	case <-n.done:
+	}
 	time.AfterFunc(newGrace, n.fresh.close)
 	var errs []error
 	for _, i := range []int{lnClient, lnPeer} {
@@ -430,6 +442,10 @@ func (n *Node) Close() error {
 	<-n.done
 	return nil
 }
+
+// lameDuck is how long a stopping node goes on accepting requests, each answer
+// saying that the connection ends.
+const lameDuck = time.Second
 
 // newGrace is how long a stopping node waits for the first request of a
 // connection that has brought none yet.

@@ -209,18 +209,38 @@ func (n *Node) askShield(ctx context.Context, fw *forward) *upstream {
 	if p == nil {
 		return nil
 	}
-	req := fw.request(traceInfo(ctx, fw.info), "http", p.addr, true)
+	req := fw.request(ctx, "http", p.addr, true)
 	req.Header.Set(shield.HopField, string(shield.HopShield))
+	// A member that is suspected is not waited for: whoever waits here, waits
+	// for all who have joined.
+	hctx, stop := context.WithCancel(traceInfo(ctx, fw.info))
+	answered := make(chan struct{})
+	limit := time.NewTimer(fw.site.Origin.Timeout.Connect + fw.site.Origin.Timeout.FirstByte)
+	go func() {
+		defer limit.Stop()
+		select {
+		case <-answered:
+			return
+		case <-p.gone:
+		case <-limit.C:
+		case <-hctx.Done():
+		}
+		stop()
+	}()
 	began := time.Now()
-	resp, err := n.peerClient.RoundTrip(req)
+	resp, err := n.peerClient.RoundTrip(req.WithContext(hctx))
+	close(answered)
 	if err != nil {
+		stop()
 		if ctx.Err() == nil {
 			p.failed(time.Now())
 			n.log.Warn("shield did not answer, asking the origin", "shield", name, "err", err)
 		}
 		return nil
 	}
-	return &upstream{resp: resp, detail: "shield", requestTime: began, responseTime: time.Now()}
+	up := &upstream{resp: resp, detail: "shield", requestTime: began, responseTime: time.Now()}
+	up.onClose(stop)
+	return up
 }
 
 // traceInfo makes 1xx answers reach f, which must not block.

@@ -2,6 +2,7 @@ package edge
 
 import (
 	"bytes"
+	"errors"
 	"net"
 	"strconv"
 	"sync/atomic"
@@ -49,6 +50,15 @@ type framedConn struct {
 	raw     atomic.Bool
 	counted bool
 	buf     []byte
+}
+
+// CloseWrite says that nothing more will be sent.
+func (c *framedConn) CloseWrite() error {
+	half, ok := c.Conn.(interface{ CloseWrite() error })
+	if !ok {
+		return errors.ErrUnsupported
+	}
+	return half.CloseWrite()
 }
 
 // passThrough ends the framing: the protocol has changed.
@@ -257,8 +267,7 @@ func checkHead(head []byte) (next frameState, left uint64, ok bool) {
 	}
 	version := string(line[sp2+1:])
 	if version != "HTTP/1.1" && version != "HTTP/1.0" {
-		// Refused by net/http, with a status of its own.
-		return inNothing, 0, true
+		return 0, 0, false // net/http would take HTTP/1.2, say
 	}
 	lengths, codings, hosts := 0, 0, 0
 	var length uint64

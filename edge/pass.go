@@ -4,7 +4,6 @@ import (
 	"errors"
 	"io"
 	"net/http"
-	"net/textproto"
 	"strings"
 	"sync/atomic"
 	"time"
@@ -124,9 +123,7 @@ func (n *Node) pass(rq *request, why string, res result) {
 			panic(http.ErrAbortHandler)
 		}
 	}
-	for name, v := range resp.Trailer {
-		wh[http.TrailerPrefix+textproto.CanonicalMIMEHeaderKey(name)] = v
-	}
+	sendTrailer(wh, resp.Trailer)
 	n.count(rq, res)
 }
 
@@ -204,13 +201,25 @@ func (n *Node) tunnel(rq *request, resp *http.Response, why string, asked bool) 
 		n.count(rq, resError)
 		return
 	}
-	// Either end closing, or the node stopping, ends both directions.
-	ended := make(chan struct{}, 2)
-	go func() { io.Copy(origin, buffered); ended <- struct{}{} }()
-	go func() { io.Copy(conn, origin); ended <- struct{}{} }()
-	select {
-	case <-ended:
-	case <-n.ctx.Done():
+	// A side that has nothing more to say closes that direction only; when it
+	// can't, or the node stops, both end.
+	ended := make(chan bool, 2)
+	relay := func(to io.Writer, from io.Reader) {
+		_, err := io.Copy(to, from)
+		half, ok := to.(interface{ CloseWrite() error })
+		ended <- err == nil && ok && half.CloseWrite() == nil
+	}
+	go relay(origin, buffered)
+	go relay(conn, origin)
+	for range 2 {
+		select {
+		case clean := <-ended:
+			if clean {
+				continue
+			}
+		case <-n.ctx.Done():
+		}
+		break
 	}
 	n.count(rq, resBypass)
 }
@@ -248,5 +257,6 @@ func forwardable(h http.Header) http.Header {
 	shield.HopByHop(h)
 	delete(h, "Cache-Status")
 	delete(h, "Content-Length")
+	delete(h, shield.HopField)
 	return h
 }

@@ -14,7 +14,7 @@ import (
 // shield.
 func (n *Node) servePeer(w http.ResponseWriter, r *http.Request) {
 	if strings.HasPrefix(r.URL.Path, "/_edged/") {
-		n.gossip.Handler().ServeHTTP(w, r)
+		n.serveMember(w, r)
 		return
 	}
 	rq := &request{w: w, r: r, began: time.Now(), hop: shield.HopPeer}
@@ -32,6 +32,10 @@ func (n *Node) servePeer(w http.ResponseWriter, r *http.Request) {
 		hop = shield.HopPeer
 	}
 	rq.hop = hop
+	if r.Method != http.MethodGet && r.Method != http.MethodHead {
+		n.reject(rq, rejectMethod, http.StatusMethodNotAllowed, "a member is asked with GET or HEAD")
+		return
+	}
 	n.stripInternal(r.Header)
 	if !n.admit(rq) || !n.identify(rq) {
 		return
@@ -47,14 +51,34 @@ func (n *Node) servePeer(w http.ResponseWriter, r *http.Request) {
 	n.serveStoredOnly(rq)
 }
 
+const (
+	// memberBodies bounds how many requests with content members may be
+	// sending at once, and memberBodyTimeout for how long: it is read before
+	// its signature can be checked.
+	memberBodies      = 8
+	memberBodyTimeout = 5 * time.Second
+)
+
+// serveMember hands a request of another member to gossip.
+func (n *Node) serveMember(w http.ResponseWriter, r *http.Request) {
+	if r.ContentLength != 0 {
+		select {
+		case n.memberSlots <- struct{}{}:
+			defer func() { <-n.memberSlots }()
+		default:
+			w.Header().Set("Retry-After", "1")
+			http.Error(w, "too many members send at once", http.StatusServiceUnavailable)
+			return
+		}
+		http.NewResponseController(w).SetReadDeadline(time.Now().Add(memberBodyTimeout))
+	}
+	n.gossip.Handler().ServeHTTP(w, r)
+}
+
 // serveStoredOnly answers a peer from the store, or with 504 (RFC 9111
 // §5.2.1.7). What is not fresh is not given away: whoever asks would have to
 // validate it anyway.
 func (n *Node) serveStoredOnly(rq *request) {
-	if rq.r.Method != http.MethodGet && rq.r.Method != http.MethodHead {
-		n.reject(rq, rejectMethod, http.StatusMethodNotAllowed, "a peer is asked with GET or HEAD")
-		return
-	}
 	why, res := "uri-miss", resMiss
 	variants := n.lookup(rq)
 	if selected := n.selectVariant(rq, variants); selected != nil {

@@ -45,6 +45,20 @@ func (p *purge) matchesKey(key string) bool {
 	return false
 }
 
+// size is about what the purge takes in memory.
+func (p *purge) size() int {
+	n := 128
+	for _, set := range []map[string]bool{p.urls, p.tags, p.hosts} {
+		for s := range set {
+			n += len(s) + 48
+		}
+	}
+	for _, s := range p.prefixes {
+		n += len(s) + 16
+	}
+	return n
+}
+
 // hostOfKey returns the authority part of a cache key.
 func hostOfKey(key string) string {
 	_, rest, _ := strings.Cut(key, "://")
@@ -57,8 +71,9 @@ func hostOfKey(key string) string {
 const (
 	// purgeLogFor and purgeLogMax bound what is remembered of past purges. A
 	// fill that began before the log does is not stored.
-	purgeLogFor = 10 * time.Minute
-	purgeLogMax = 4096
+	purgeLogFor   = 10 * time.Minute
+	purgeLogMax   = 4096
+	purgeLogBytes = 8 << 20
 )
 
 // purgeLog orders fills against purges on this node: a fill takes the
@@ -72,6 +87,7 @@ type purgeLog struct {
 	mu      sync.RWMutex
 	gen     uint64 // of the newest purge
 	entries []purgeEntry
+	bytes   int // of all entries
 }
 
 type purgeEntry struct {
@@ -91,11 +107,14 @@ func (l *purgeLog) add(p *purge, now time.Time) {
 	defer l.mu.Unlock()
 	l.gen++
 	l.entries = append(l.entries, purgeEntry{l.gen, now, p})
-	drop := max(0, len(l.entries)-purgeLogMax)
-	for drop < len(l.entries) && now.Sub(l.entries[drop].at) > purgeLogFor {
-		drop++
+	l.bytes += p.size()
+	for len(l.entries) > purgeLogMax || l.bytes > purgeLogBytes || now.Sub(l.entries[0].at) > purgeLogFor {
+		l.bytes -= l.entries[0].p.size()
+		l.entries[0] = purgeEntry{}
+		if l.entries = l.entries[1:]; len(l.entries) == 0 {
+			break
+		}
 	}
-	l.entries = l.entries[drop:]
 }
 
 // store calls put when a fill that began at generation since may be stored,

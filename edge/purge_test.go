@@ -67,6 +67,13 @@ func TestPurgeLog_forgetsSafely(t *testing.T) {
 	if l.store(before, "http://h/", nil, false, func(bool) {}) {
 		t.Error("stored across purges that are forgotten")
 	}
+	large := &purge{urls: map[string]bool{strings.Repeat("x", purgeLogBytes/3): true}}
+	for range 10 {
+		l.add(large, now)
+	}
+	if l.bytes > purgeLogBytes {
+		t.Errorf("%d bytes of purges are remembered, want %d at most", l.bytes, purgeLogBytes)
+	}
 	recent := l.generation()
 	l.add(&purge{urls: map[string]bool{"x": true}}, now.Add(2*purgeLogFor))
 	if len(l.entries) != 1 || !l.store(recent, "http://h/", nil, false, func(bool) {}) {

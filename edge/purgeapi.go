@@ -6,7 +6,6 @@ import (
 	"crypto/subtle"
 	"encoding/hex"
 	"net/http"
-	"net/url"
 	"strings"
 	"time"
 
@@ -151,7 +150,11 @@ func (n *Node) purgeRequested(ctx context.Context, req admin.PurgeRequest) (admi
 	if err != nil {
 		return admin.PurgeResult{}, err
 	}
-	g := gossip.Purge{URLs: keys, Tags: req.Tags, Prefixes: req.Prefixes, All: req.All, Soft: req.Soft}
+	prefixes, err := n.canonicalKeys(req.Prefixes)
+	if err != nil {
+		return admin.PurgeResult{}, err
+	}
+	g := gossip.Purge{URLs: keys, Tags: req.Tags, Prefixes: prefixes, All: req.All, Soft: req.Soft}
 	for _, h := range req.Hosts {
 		host, ok := rfc9111.CanonicalHost(h, "http")
 		if !ok {
@@ -221,8 +224,8 @@ func (n *Node) servePurge(rq *request) {
 		n.fail(rq, http.StatusForbidden, "method", "PURGE is off: it needs a token, and admin.token_file is not set")
 		return
 	}
-	token, ok := strings.CutPrefix(rq.r.Header.Get("Authorization"), "Bearer ")
-	if !ok || subtle.ConstantTimeCompare([]byte(token), []byte(n.cfg.Admin.Token)) != 1 {
+	auth, token, _ := strings.Cut(rq.r.Header.Get("Authorization"), " ")
+	if !strings.EqualFold(auth, "Bearer") || subtle.ConstantTimeCompare([]byte(token), []byte(n.cfg.Admin.Token)) != 1 {
 		n.fail(rq, http.StatusForbidden, "method", "PURGE needs the admin token (Authorization: Bearer)")
 		return
 	}
@@ -251,22 +254,30 @@ func (n *Node) canonicalKeys(urls []string) ([]string, error) {
 }
 
 // canonicalURL takes a URL apart and brings its parts into the form that keys
-// have. A host given extra stands in for the URL's own.
+// have: byte for byte what a client's request for it would come to. A host
+// given extra stands in for the URL's own.
 func (n *Node) canonicalURL(raw, instead string) (scheme, host, target string, err error) {
-	u, err := url.Parse(raw)
-	if err != nil || u.Host == "" || u.Scheme != "http" && u.Scheme != "https" {
-		return "", "", "", &admin.Error{Status: http.StatusBadRequest, Text: "not an absolute http or https URL: " + raw}
+	bad := func(what string) error {
+		return &admin.Error{Status: http.StatusBadRequest, Text: what + ": " + raw}
 	}
-	if instead == "" {
-		instead = u.Host
+	scheme, rest, ok := strings.Cut(raw, "://")
+	if scheme = strings.ToLower(scheme); !ok || scheme != "http" && scheme != "https" {
+		return "", "", "", bad("not an absolute http or https URL")
 	}
-	host, ok := rfc9111.CanonicalHost(instead, u.Scheme)
-	if !ok {
-		return "", "", "", &admin.Error{Status: http.StatusBadRequest, Text: "not a valid host: " + instead}
+	host, path := rest, "/"
+	if i := strings.IndexAny(rest, "/?#"); i >= 0 {
+		host, path = rest[:i], rest[i:]
 	}
-	path := u.EscapedPath()
+	path, _, _ = strings.Cut(path, "#")
+	path, query, _ := strings.Cut(path, "?")
 	if path == "" {
 		path = "/"
 	}
-	return u.Scheme, n.withoutOwnPort(host), rfc9111.NormaliseTarget(path, u.RawQuery), nil
+	if instead != "" {
+		host = instead
+	}
+	if host, ok = rfc9111.CanonicalHost(host, scheme); !ok {
+		return "", "", "", bad("not a valid host in a URL")
+	}
+	return scheme, n.withoutOwnPort(host), rfc9111.NormaliseTarget(path, query), nil
 }

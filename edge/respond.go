@@ -268,10 +268,21 @@ func (n *Node) stream(rq *request, out *outcome, rd *bodyReader, why string, col
 		// The client must see that this is not all.
 		panic(http.ErrAbortHandler)
 	}
-	for name, v := range out.trailer() {
-		h[http.TrailerPrefix+textproto.CanonicalMIMEHeaderKey(name)] = v
-	}
+	sendTrailer(h, out.trailer())
 	n.count(rq, res)
+}
+
+// sendTrailer adds the trailers that may stand in one: those that say nothing
+// about framing, routing or the response's meaning (RFC 9110 §6.5.1).
+func sendTrailer(h, trailer http.Header) {
+	for name, v := range trailer {
+		switch name = textproto.CanonicalMIMEHeaderKey(name); name {
+		case "Content-Length", "Transfer-Encoding", "Trailer", "Host", "Connection", "Content-Encoding", "Content-Type",
+			"Content-Range", "Cache-Control", "Set-Cookie", "Location", "Age", "Cache-Status", "Via", "Date", "Expires", "Vary":
+		default:
+			h[http.TrailerPrefix+name] = v
+		}
+	}
 }
 
 // copyBody writes limit bytes of the body after the first skip, all when
@@ -321,11 +332,15 @@ func (n *Node) finishHead(rq *request, cs rfc9111.CacheStatus, upstream string) 
 	h := rq.w.Header()
 	cs.Name = n.cfg.Name
 	var b []byte
-	if upstream != "" {
+	if _, ok := rfc9111.ParseCacheStatus([]string{upstream}); ok && upstream != "" {
+		// What does not parse would take our own member with it.
 		b = append(append(b, upstream...), ", "...)
 	}
 	h["Cache-Status"] = []string{string(rfc9111.AppendCacheStatus(b, cs))}
 	shield.AppendVia(h, "HTTP/1.1", n.cfg.Name)
+	if n.draining.Load() {
+		h["Connection"] = []string{"close"} // the next request belongs elsewhere
+	}
 	if h["Content-Type"] == nil {
 		h["Content-Type"] = nil // net/http would guess one
 	}
@@ -360,6 +375,9 @@ func (n *Node) extendWrite(rq *request) {
 
 // sendInformational passes a 1xx answer on.
 func (n *Node) sendInformational(rq *request, i informational) {
+	if !rq.r.ProtoAtLeast(1, 1) {
+		return // RFC 9110 §15.2
+	}
 	h := rq.w.Header()
 	for name, v := range i.header {
 		h[name] = v
@@ -402,8 +420,7 @@ func (n *Node) answer(rq *request, status int, cs rfc9111.CacheStatus, text stri
 // failUpstream answers for an origin that did not.
 func (n *Node) failUpstream(rq *request, why string, err error, collapsed bool) {
 	if rq.r.Context().Err() != nil {
-		n.count(rq, resError) // nobody to tell
-		return
+		n.abandon(rq)
 	}
 	status, text := statusOf(err)
 	n.failWith(rq, status, rfc9111.CacheStatus{Fwd: why, Collapsed: collapsed}, text)

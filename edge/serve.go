@@ -303,10 +303,16 @@ func (n *Node) await(rq *request, f *flight, informed bool) bool {
 		case i := <-info:
 			n.sendInformational(rq, i)
 		case <-rq.r.Context().Done():
-			n.count(rq, resError)
-			return false
+			n.abandon(rq)
 		}
 	}
+}
+
+// abandon ends a request whose client has closed its side. net/http would send
+// an empty 200 if nothing were written, which somebody between may store.
+func (n *Node) abandon(rq *request) {
+	n.count(rq, resError)
+	panic(http.ErrAbortHandler)
 }
 
 // suits reports whether an outcome that others asked for answers this request
