@@ -16,6 +16,7 @@ type target struct {
 	downs    int       // times in a row that it was put aside
 	until    time.Time // put aside until then; zero while it is healthy
 	trial    bool      // it was put aside, and a request is finding out
+	away     bool      // the last failure was to connect
 	inFlight int
 	attempts uint64
 	failures uint64
@@ -45,7 +46,8 @@ func (t *tries) has(target *target) bool {
 // pick chooses the server for a request's next try and counts it as in flight,
 // or returns nil to give up. Of those that are not put aside it is the one with
 // the fewest requests in flight, in turn. When there is none left, the least bad
-// is tried anyway: the one whose time is over first. A request gets only one of
+// is tried anyway: one that can be connected to, and of these the one whose time
+// is over first. A request gets only one of
 // those, lest it wait for all the dead ones.
 func (p *Pool) pick(t *tries) *target {
 	now := time.Now()
@@ -57,7 +59,7 @@ func (p *Pool) pick(t *tries) *target {
 		switch {
 		case t.has(c):
 		case c.aside(now):
-			if bad == nil || c.until.Before(bad.until) {
+			if bad == nil || bad.away && !c.away || bad.away == c.away && c.until.Before(bad.until) {
 				bad = c
 			}
 		case best == nil || c.inFlight < best.inFlight:
@@ -83,7 +85,7 @@ func (p *Pool) pick(t *tries) *target {
 func (p *Pool) answered(t *target) {
 	p.mu.Lock()
 	back := !t.until.IsZero()
-	t.until, t.downs, t.trial = time.Time{}, 0, false
+	t.until, t.downs, t.trial, t.away = time.Time{}, 0, false, false
 	p.mu.Unlock()
 	if back {
 		p.log.Info("origin server is back", "url", t.text)
@@ -107,6 +109,7 @@ func (p *Pool) over(t *target, e *Error, canceled bool) {
 	}
 	t.failures++
 	t.fails++
+	t.away = e.Phase == PhaseConnect
 	// Many requests that fail together step the back-off once only.
 	down := !now.Before(t.until) && (e.Phase == PhaseConnect || t.fails >= p.cfg.Failures || !t.until.IsZero())
 	var wait time.Duration
