@@ -311,7 +311,12 @@ func (n *Node) serveAll() {
 			defer n.background.Done()
 			ln := n.listeners[i]
 			if i != lnAdmin {
-				ln = framedListener{ln, n.metrics.rejected.WithLabelValues(rejectFraming)}
+				ln = framedListener{ln, func() {
+					n.metrics.rejected.WithLabelValues(rejectFraming).Inc()
+					if i == lnClient {
+						n.metrics.request(noSite, resError, 0)
+					}
+				}}
 			}
 			if err := n.servers[i].Serve(ln); !errors.Is(err, http.ErrServerClosed) {
 				n.fatal(fmt.Errorf("serve %s: %w", n.listeners[i].Addr(), err))

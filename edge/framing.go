@@ -6,8 +6,6 @@ import (
 	"net"
 	"strconv"
 	"sync/atomic"
-
-	"github.com/prometheus/client_golang/prometheus"
 )
 
 // net/http is lax where two readers of one connection must agree to the byte:
@@ -30,7 +28,7 @@ const maxHeadBytes = maxHeaderBytes + 8<<10
 // framedListener reads every connection that it accepts through a framer.
 type framedListener struct {
 	net.Listener
-	refused prometheus.Counter
+	refused func() // called once for a connection that is
 }
 
 func (l framedListener) Accept() (net.Conn, error) {
@@ -46,7 +44,7 @@ func (l framedListener) Accept() (net.Conn, error) {
 type framedConn struct {
 	net.Conn
 	framer
-	refused prometheus.Counter
+	refused func()
 	raw     atomic.Bool
 	counted bool
 	buf     []byte
@@ -77,7 +75,7 @@ func (c *framedConn) Read(p []byte) (int, error) {
 		if n := c.framer.read(p); n > 0 {
 			if c.bad && !c.counted {
 				c.counted = true
-				c.refused.Inc()
+				c.refused()
 			}
 			return n, nil
 		}
