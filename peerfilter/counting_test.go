@@ -245,6 +245,11 @@ func TestCounting_addAllEqualsAdd(t *testing.T) {
 	for _, n := range []int{0, 1, 100, 5000, 60_000} {
 		p := testParams(3000)
 		hs := randomHashes(r, n)
+		for i := range hs { // some keys so often that counters are pinned
+			if i%8 == 0 {
+				hs[i] = hs[i%1000]
+			}
+		}
 		one := filled(t, p, hs)
 		all := newCounting(t, p)
 		all.AddAll(hs[:n/3])

@@ -26,10 +26,10 @@ func Sum(seed Seed, key string) Hash {
 	return Hash{h0, h1}
 }
 
-// blockOf returns the block of h among n blocks, floor(h[0]*n / 2^64). It
-// needs no power of two, and the top bits of h[0] decide.
-func blockOf(h Hash, n uint32) uint32 {
-	hi, _ := bits.Mul64(h[0], uint64(n))
+// blockOf returns the block, among n, of a key whose hash has the first half
+// h0: floor(h0*n / 2^64). It needs no power of two, and the top bits of h0 decide.
+func blockOf(h0 uint64, n uint32) uint32 {
+	hi, _ := bits.Mul64(h0, uint64(n))
 	return uint32(hi)
 }
 
@@ -38,7 +38,7 @@ func blockOf(h Hash, n uint32) uint32 {
 // form that golden values and models use.
 func positionsOf(h Hash, n uint32) [K]uint32 {
 	var pos [K]uint32
-	base := blockOf(h, n) * BlockBits
+	base := blockOf(h[0], n) * BlockBits
 	for s := range uint32(K) {
 		pos[s] = base + s*sectorBits + uint32(h[1]>>(6*s)&63)
 	}

@@ -173,7 +173,7 @@ func bitsHave(words []atomic.Uint64, h Hash, blocks uint32) bool {
 
 // TestKnownBad_probesFromTheBlocksBits takes the bits inside the block from
 // the half of the hash that chose the block: keys of one block then share
-// bits. Such a filter has the same size, fill and speed, and is wrong ten times
+// bits. Such a filter has the same size, fill and speed, and is wrong three times
 // as often.
 func TestKnownBad_probesFromTheBlocksBits(t *testing.T) {
 	const n = 50_000

@@ -68,36 +68,107 @@ func (m *matrix) set(row uint32, lane int, on bool) (changed bool) {
 	return true
 }
 
+// spread moves bit i of x to bit i*lanes, for the 64/lanes rows of a word.
+func (m *matrix) spread(x uint64) uint64 {
+	switch m.lanes {
+	case 2:
+		return spread2(x)
+	case 4:
+		return spread2(spread2(x))
+	case 8:
+		x = x * 0x0101010101010101 & 0x8040201008040201 // bit i to byte i, still in place i
+		return (x + 0x7F7F7F7F7F7F7F7F) >> 7 & 0x0101010101010101
+	case 16:
+		return x&1 | x&2<<15 | x&4<<30 | x&8<<45
+	case 32:
+		return x&1 | x&2<<31
+	}
+	return x
+}
+
+// gather undoes spread; bits elsewhere are ignored.
+func (m *matrix) gather(x uint64) uint64 {
+	switch m.lanes {
+	case 2:
+		return gather2(x)
+	case 4:
+		return gather2(gather2(x))
+	case 8:
+		return x & 0x0101010101010101 * 0x0102040810204080 >> 56
+	case 16:
+		return x&1 | x>>15&2 | x>>30&4 | x>>45&8
+	case 32:
+		return x&1 | x>>31&2
+	}
+	return x
+}
+
+// spread2 moves bit i of the lower half of x to bit 2i.
+func spread2(x uint64) uint64 {
+	x &= 1<<32 - 1
+	x = (x | x<<16) & 0x0000FFFF0000FFFF
+	x = (x | x<<8) & 0x00FF00FF00FF00FF
+	x = (x | x<<4) & 0x0F0F0F0F0F0F0F0F
+	x = (x | x<<2) & 0x3333333333333333
+	return (x | x<<1) & 0x5555555555555555
+}
+
+// gather2 moves bit 2i of x to bit i.
+func gather2(x uint64) uint64 {
+	x &= 0x5555555555555555
+	x = (x | x>>1) & 0x3333333333333333
+	x = (x | x>>2) & 0x0F0F0F0F0F0F0F0F
+	x = (x | x>>4) & 0x00FF00FF00FF00FF
+	x = (x | x>>8) & 0x0000FFFF0000FFFF
+	return (x | x>>16) & (1<<32 - 1)
+}
+
 // column returns 64 rows of one lane, from row 64*i.
 func (m *matrix) column(i int, lane int) uint64 {
 	var out uint64
-	switch {
-	case m.lanes == 1:
-		return atomic.LoadUint64(&m.words[i])
-	case m.lanes <= 64:
-		rows := 64 / m.lanes
+	if m.lanes < 64 {
+		rows := 64 >> m.laneLog
 		for j := range m.lanes {
-			w := atomic.LoadUint64(&m.words[i*m.lanes+j]) >> lane
-			for r := range rows {
-				out |= w >> (uint(r) << m.laneLog) & 1 << (j*rows + r)
-			}
+			out |= m.gather(atomic.LoadUint64(&m.words[i*m.lanes+j])>>lane) << (j * rows)
 		}
-	default:
-		at := i*m.lanes + lane/64
-		for j := range 64 {
-			out |= atomic.LoadUint64(&m.words[at]) >> (lane % 64) & 1 << j
-			at += int(m.rowWords)
-		}
+		return out
+	}
+	at := i*64*int(m.rowWords) + lane/64
+	for range 64 {
+		out = out>>1 | atomic.LoadUint64(&m.words[at])>>(lane%64)<<63
+		at += int(m.rowWords)
 	}
 	return out
 }
 
-// setColumn makes 64 rows of one lane, from row 64*i, equal to v. It stores
-// only what differs: an atomic store costs as much as a dozen loads.
-func (m *matrix) setColumn(i int, lane int, v uint64) {
-	for d := m.column(i, lane) ^ v; d != 0; d &= d - 1 {
-		w, bit := m.cell(uint32(i*64+bits.TrailingZeros64(d)), lane)
-		atomic.StoreUint64(w, atomic.LoadUint64(w)^bit)
+// setColumn makes one lane equal to a bitmap. It stores only words that
+// differ: an atomic store costs as much as a dozen loads.
+func (m *matrix) setColumn(lane int, bitmap []uint64) {
+	if m.lanes < 64 {
+		for i, v := range bitmap {
+			m.setRows(m.words[i*m.lanes:][:m.lanes], lane, v)
+		}
+		return
+	}
+	for i, v := range bitmap {
+		rows := m.words[i*64*int(m.rowWords)+lane/64:]
+		for d := m.column(i, lane) ^ v; d != 0; d &= d - 1 {
+			w := &rows[bits.TrailingZeros64(d)*int(m.rowWords)]
+			atomic.StoreUint64(w, atomic.LoadUint64(w)^1<<(lane%64))
+		}
+	}
+}
+
+// setRows makes 64 rows of one lane equal to v. They are all of words.
+func (m *matrix) setRows(words []uint64, lane int, v uint64) {
+	rows := 64 >> m.laneLog
+	keep := ^(m.spread(1<<rows-1) << lane)
+	for j := range words {
+		old := atomic.LoadUint64(&words[j])
+		if w := old&keep | m.spread(v&(1<<rows-1))<<lane; w != old {
+			atomic.StoreUint64(&words[j], w)
+		}
+		v >>= rows
 	}
 }
 
@@ -125,48 +196,4 @@ func (m *matrix) widened(lanes int) *matrix {
 		}
 	}
 	return wide
-}
-
-// lookup returns the lanes among live that have all K bits of h set, for a
-// matrix of up to 64 lanes.
-func (m *matrix) lookup(h Hash, live uint64) uint64 {
-	block, _ := bits.Mul64(h[0], uint64(m.params.Blocks))
-	n := uint64(blockWords) << m.laneLog // words of a block
-	w := m.words[block*n:][:n]
-	shift, mask, lane := m.rowShift, uint64(1)<<m.rowShift-1, m.laneLog
-	g := h[1]
-	// Row s*64+i of the block. After each pair of rows, look whether a lane is
-	// left: more often costs mispredictions, never costs loads.
-	for s := uint64(0); s < K; s += 2 {
-		r0, r1 := s*sectorBits+g&63, (s+1)*sectorBits+g>>6&63
-		live &= atomic.LoadUint64(&w[r0>>shift]) >> (r0 & mask << lane)
-		live &= atomic.LoadUint64(&w[r1>>shift]) >> (r1 & mask << lane)
-		if live == 0 {
-			return 0
-		}
-		g >>= 12
-	}
-	return live
-}
-
-// lookupWide is lookup for a matrix of more than 64 lanes.
-func (m *matrix) lookupWide(h Hash, live *[maskWords]uint64) (out [maskWords]uint64) {
-	block, _ := bits.Mul64(h[0], uint64(m.params.Blocks))
-	n := int(m.rowWords)
-	w := m.words[block*BlockBits*uint64(n):][:BlockBits*n]
-	out = *live
-	g := h[1]
-	for s := range K {
-		row := w[(s*sectorBits+int(g&63))*n:][:n]
-		g >>= 6
-		var any uint64
-		for i := range row {
-			out[i%maskWords] &= atomic.LoadUint64(&row[i])
-			any |= out[i%maskWords]
-		}
-		if any == 0 {
-			return out
-		}
-	}
-	return out
 }

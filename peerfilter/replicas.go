@@ -59,14 +59,15 @@ type Replicas struct {
 // state is what a look-up sees. It is immutable, but for the words that the
 // matrices point to.
 type state struct {
-	groups []view
+	groups []view         // those with known members
+	narrow bool           // there is one group, of at most 64 lanes
 	names  []string       // by member id
 	ids    map[string]int // of known members
 }
 
 // view is one group as look-ups see it.
 type view struct {
-	m    *matrix
+	m    matrix            // a copy, so that a look-up follows one pointer less
 	live [maskWords]uint64 // lanes that are known
 	ids  []uint8           // member id of each lane
 }
@@ -113,37 +114,37 @@ func NewReplicas(p Params) (*Replicas, error) {
 func (r *Replicas) Params() Params { return r.params }
 
 // Lookup returns the members that may hold the key with hash h.
-func (r *Replicas) Lookup(h Hash) Set {
+func (r *Replicas) Lookup(h Hash) (set Set) {
+	// The usual case: all known members have one layout, and are 64 at most.
+	if st := r.state.Load(); st.narrow {
+		set.state = st
+		if lanes := st.groups[0].m.lookup(h[0], h[1], st.groups[0].live[0]); lanes != 0 {
+			set.add(&st.groups[0], 0, lanes)
+		}
+		if r.state.Load() == st {
+			return set
+		}
+	}
+	return r.lookupGroups(h)
+}
+
+// lookupGroups is Lookup in any number of groups.
+func (r *Replicas) lookupGroups(h Hash) Set {
 	for {
-		s := Set{state: r.state.Load()}
-		for i := range s.state.groups {
-			s.state.groups[i].lookup(h, &s.mask)
+		set := Set{state: r.state.Load()}
+		for i := range set.state.groups {
+			v := &set.state.groups[i]
+			if v.m.lanes > 64 {
+				for i, lanes := range v.m.lookupWide(h[0], h[1], &v.live) {
+					set.add(v, i*64, lanes)
+				}
+			} else {
+				set.add(v, 0, v.m.lookup(h[0], h[1], v.live[0]))
+			}
 		}
-		if r.state.Load() == s.state {
-			return s
+		if r.state.Load() == set.state {
+			return set
 		}
-	}
-}
-
-// lookup adds the members of the view that may hold the key to mask.
-func (v *view) lookup(h Hash, mask *[maskWords]uint64) {
-	if v.m.lanes > 64 {
-		out := v.m.lookupWide(h, &v.live)
-		for i, w := range out {
-			v.collect(i*64, w, mask)
-		}
-		return
-	}
-	if v.live[0] != 0 {
-		v.collect(0, v.m.lookup(h, v.live[0]), mask)
-	}
-}
-
-// collect adds the members of lanes, numbered from first, to mask.
-func (v *view) collect(first int, lanes uint64, mask *[maskWords]uint64) {
-	for l := range setBits64(lanes) {
-		id := v.ids[first+l]
-		mask[id/64] |= 1 << (id % 64)
 	}
 }
 
@@ -173,9 +174,7 @@ func (r *Replicas) Load(member string, snap Snapshot) error {
 		lane = len(g.lanes)
 		g.widen(lane + 1)
 	}
-	for i, w := range snap.bitmap() {
-		g.m.setColumn(i, lane, w)
-	}
+	g.m.setColumn(lane, snap.bitmap())
 	if old != nil {
 		old.group.lanes[old.lane] = nil
 	}
@@ -213,7 +212,7 @@ func (r *Replicas) publishLocked() {
 	})
 	st := &state{ids: make(map[string]int, len(r.members))}
 	for _, g := range r.groups {
-		v := view{m: g.m, ids: make([]uint8, len(g.lanes))}
+		v := view{m: *g.m, ids: make([]uint8, len(g.lanes))}
 		for lane, rep := range g.lanes {
 			if rep == nil || !rep.known {
 				continue
@@ -228,6 +227,7 @@ func (r *Replicas) publishLocked() {
 			st.groups = append(st.groups, v)
 		}
 	}
+	st.narrow = len(st.groups) == 1 && st.groups[0].m.lanes <= 64
 	r.state.Store(st)
 }
 

@@ -125,7 +125,7 @@ func (r *Rotating) due(p *pair, now time.Time) bool {
 }
 
 func (p *pair) mayContain(h Hash, params Params) bool {
-	at := uint64(blockOf(h, params.Blocks)) * blockWords
+	at := uint64(blockOf(h[0], params.Blocks)) * blockWords
 	return testWords((*[blockWords]uint64)(p.current[at:]), h[1]) ||
 		p.previous != nil && testWords((*[blockWords]uint64)(p.previous[at:]), h[1])
 }
@@ -133,7 +133,7 @@ func (p *pair) mayContain(h Hash, params Params) bool {
 // setHash sets the bits of h in a bitmap and reports whether one of them was
 // clear.
 func setHash(words []uint64, h Hash, params Params) (changed bool) {
-	block := words[uint64(blockOf(h, params.Blocks))*blockWords:][:blockWords]
+	block := words[uint64(blockOf(h[0], params.Blocks))*blockWords:][:blockWords]
 	for s := range block {
 		bit := uint64(1) << (h[1] >> (6 * s) & 63)
 		if atomic.LoadUint64(&block[s])&bit == 0 {

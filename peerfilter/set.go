@@ -11,17 +11,21 @@ import (
 // Set knows no member.
 type Set struct {
 	state *state
-	mask  [maskWords]uint64 // by member id
+	n     int
+	mask  [maskWords]uint64 // by member id, n bits set
+}
+
+// add adds the members that have lanes, numbered from first, in v.
+func (s *Set) add(v *view, first int, lanes uint64) {
+	for ; lanes != 0; lanes &= lanes - 1 {
+		id := v.ids[first+bits.TrailingZeros64(lanes)]
+		s.mask[id/64] |= 1 << (id % 64)
+		s.n++
+	}
 }
 
 // Len is the number of members that may hold the key.
-func (s Set) Len() int {
-	n := 0
-	for _, w := range s.mask {
-		n += bits.OnesCount64(w)
-	}
-	return n
-}
+func (s Set) Len() int { return s.n }
 
 // All yields the members that may hold the key, in no particular order.
 func (s Set) All() iter.Seq[string] {

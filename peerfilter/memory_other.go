@@ -1,3 +1,5 @@
+//go:build !linux
+
 package peerfilter
 
 // makeWords returns n zero words.
