@@ -161,6 +161,25 @@ func TestCluster_aPeerHangs(t *testing.T) {
 	}
 }
 
+func TestPeer_oneStallIsOneFailure(t *testing.T) {
+	p, start := &peer{}, time.Unix(1000, 0)
+	for range 50 { // all under way when it stalled
+		p.failed(start, start.Add(40*time.Millisecond))
+	}
+	if p.usable(start.Add(100*time.Millisecond)) || !p.usable(start.Add(300*time.Millisecond)) {
+		t.Errorf("after one stall it is asked again after %v", p.until.Sub(start))
+	}
+	again := start.Add(time.Second)
+	p.failed(again, again.Add(time.Millisecond))
+	if p.usable(again.Add(400*time.Millisecond)) || !p.usable(again.Add(600*time.Millisecond)) {
+		t.Errorf("after a second failure it is asked again after %v", p.until.Sub(again))
+	}
+	p.answered(time.Millisecond)
+	if !p.usable(again) {
+		t.Error("an answer does not end the back-off")
+	}
+}
+
 // The peer address answers what is stored, and never forwards.
 func TestCluster_peerAddress(t *testing.T) {
 	o := newOrigin(t, content)

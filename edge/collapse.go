@@ -172,11 +172,16 @@ func (fs *flights) purge(match func(flightKey string) bool) {
 }
 
 // uncacheable remembers for a moment which keys had an answer that may not be
-// shared, so that the next burst for them does not queue. It forgets early
-// rather than grow.
+// shared, so that the next burst for them does not queue; and why, for who
+// asks. It forgets early rather than grow.
 type uncacheable struct {
 	mu  sync.Mutex
-	tab map[uint64]time.Time // until when, by key hash: a collision costs one collapse
+	tab map[uint64]unshared // by key hash: a collision costs one collapse
+}
+
+type unshared struct {
+	until time.Time
+	rule  string
 }
 
 const (
@@ -184,13 +189,13 @@ const (
 	uncacheableMax = 1 << 16
 )
 
-func (u *uncacheable) add(h uint64, now time.Time) {
+func (u *uncacheable) add(h uint64, rule string, now time.Time) {
 	u.mu.Lock()
 	defer u.mu.Unlock()
 	if u.tab == nil || len(u.tab) >= uncacheableMax {
-		u.tab = map[uint64]time.Time{}
+		u.tab = map[uint64]unshared{}
 	}
-	u.tab[h] = now.Add(uncacheableFor)
+	u.tab[h] = unshared{now.Add(uncacheableFor), rule}
 }
 
 func (u *uncacheable) remove(h uint64) {
@@ -202,10 +207,14 @@ func (u *uncacheable) remove(h uint64) {
 func (u *uncacheable) has(h uint64, now time.Time) bool {
 	u.mu.Lock()
 	defer u.mu.Unlock()
-	until, ok := u.tab[h]
-	if ok && now.After(until) {
-		delete(u.tab, h)
-		ok = false
-	}
-	return ok
+	e, ok := u.tab[h]
+	return ok && !now.After(e.until)
+}
+
+// why returns the rule by which the last answer was not stored; "" when none
+// is remembered.
+func (u *uncacheable) why(h uint64) string {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	return u.tab[h].rule
 }

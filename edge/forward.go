@@ -233,7 +233,7 @@ func (n *Node) askShield(ctx context.Context, fw *forward) *upstream {
 	if err != nil {
 		stop()
 		if ctx.Err() == nil {
-			p.failed(time.Now())
+			p.failed(began, time.Now())
 			n.log.Warn("shield did not answer, asking the origin", "shield", name, "err", err)
 		}
 		return nil

@@ -71,11 +71,12 @@ func (n *Node) judge(ctx context.Context, fw *forward, up *upstream, err error) 
 		n.headFreshens(fw, up)
 	}
 	limit := int64(0)
-	if m, header := n.storable(fw, up); m != nil {
+	m, header, rule := n.storable(fw, up)
+	if m != nil {
 		limit = n.maxObject[fw.part]
 		if out.length > limit {
 			n.metrics.unstored.WithLabelValues(unstoredTooLarge).Inc()
-			limit = 0
+			limit, rule = 0, "longer than cache.max_object"
 		} else {
 			out.meta, out.kept, out.shared = m, header, true
 			out.nominated, out.variant = m.nominated, m.vary
@@ -87,7 +88,7 @@ func (n *Node) judge(ctx context.Context, fw *forward, up *upstream, err error) 
 		n.uncacheable.remove(fw.key.Hash)
 	case fw.method == http.MethodGet && !fw.answersCondition(resp.StatusCode):
 		// Everyone fetches for himself, the next burst without queueing.
-		n.uncacheable.add(fw.key.Hash, time.Now())
+		n.uncacheable.add(fw.key.Hash, rule, time.Now())
 	}
 	out.body = newBody(limit, out.length, n.budget)
 	return out, up
@@ -132,13 +133,18 @@ func (fw *forward) staleFor(up *upstream) time.Duration {
 }
 
 // storable returns what to keep of a response, and nil when it may not be
-// stored.
-func (n *Node) storable(fw *forward, up *upstream) (*meta, http.Header) {
+// stored; and the rule that decided.
+func (n *Node) storable(fw *forward, up *upstream) (m *meta, header http.Header, rule string) {
 	x := fw.exchange(up, up.resp.Header, up.resp.StatusCode)
-	if v := rfc9111.Storable(x, fw.site.policy); !v.OK || x.StaleFor > 0 {
-		return nil, nil
+	v := rfc9111.Storable(x, fw.site.policy)
+	switch {
+	case !v.OK:
+		return nil, nil, v.Rule
+	case x.StaleFor > 0:
+		return nil, nil, "stale where it comes from"
 	}
-	return newMeta(x, fw.site.policy, reasonOf(up.resp))
+	m, header = newMeta(x, fw.site.policy, reasonOf(up.resp))
+	return m, header, v.Rule
 }
 
 func newMeta(x rfc9111.Exchange, p rfc9111.Policy, reason string) (*meta, http.Header) {

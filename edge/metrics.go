@@ -59,6 +59,7 @@ type metrics struct {
 	collapsed *prometheus.CounterVec
 	rpcs      *prometheus.CounterVec
 	busy      *prometheus.CounterVec
+	backedOff *prometheus.CounterVec
 	probes    *prometheus.CounterVec
 	purges    *prometheus.CounterVec
 	purgeTime prometheus.Histogram
@@ -93,6 +94,7 @@ func newMetrics(cfg *Config) *metrics {
 	m.rpcs = counter("edged_peer_rpcs_total", "Peer requests sent, by result.", "peer", "result")
 	m.member = counter("edged_member_requests_total", "Requests of other nodes on the peer address, by what they wanted and what became of them.", "hop", "result")
 	m.probes = counter("edged_probe_samples_total", "Look-ups that asked no peer, checked afterwards with one of the peers.", "result")
+	m.backedOff = counter("edged_peer_backed_off_total", "Peer requests not sent because the peer had failed lately.", "peer")
 	m.busy = counter("edged_peer_busy_total", "Peer requests not sent because too many were in flight to that peer.", "peer")
 	m.purges = counter("edged_purges_total", "Purges by kind and result.", "kind", "result")
 	m.unstored = counter("edged_unstored_responses_total", "Storable responses that were not stored, by reason.", "reason")
@@ -195,6 +197,7 @@ func (m *metrics) addPeer(name string) {
 		m.rpcs.WithLabelValues(name, r)
 	}
 	m.busy.WithLabelValues(name)
+	m.backedOff.WithLabelValues(name)
 }
 
 // request counts one client request.

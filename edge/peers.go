@@ -47,6 +47,7 @@ type peer struct {
 	dev      time.Duration // smoothed deviation
 	failures int           // in a row
 	until    time.Time     // not asked before, after failures
+	last     time.Time     // when it failed last
 }
 
 // usable reports whether the peer is worth asking now.
@@ -90,10 +91,16 @@ func (p *peer) answered(took time.Duration) {
 	p.dev += (diff - p.dev) / 4
 }
 
-// failed backs off: 250 ms after the first failure, doubling up to 30 s.
-func (p *peer) failed(now time.Time) {
+// failed backs off: 250 ms after the first failure, doubling up to 30 s. Of
+// requests that were under way together, all of which one stall may fail, the
+// first one to fail speaks for all: began is when the request did.
+func (p *peer) failed(began, now time.Time) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
+	if began.Before(p.last) {
+		return
+	}
+	p.last = now
 	p.failures++
 	p.until = now.Add(min(250*time.Millisecond<<min(p.failures-1, 10), 30*time.Second))
 }
@@ -174,7 +181,7 @@ func (n *Node) choosePeers(fw *forward) *plan {
 	if n.cfg.Filter.Off {
 		pl.unknown, pl.all = true, true
 		for _, p := range t.peers {
-			if p.usable(now) {
+			if n.usable(p, now) {
 				pl.ask = append(pl.ask, p)
 			}
 		}
@@ -187,7 +194,7 @@ func (n *Node) choosePeers(fw *forward) *plan {
 	ownerUnknown := owner != n.cfg.Name && owner != "" && !set.Known(owner)
 	if set.Len() > 0 {
 		for name := range set.All() {
-			if p := t.peers[name]; p != nil && p.usable(now) {
+			if p := t.peers[name]; p != nil && n.usable(p, now) {
 				pl.ask = append(pl.ask, p)
 			}
 		}
@@ -201,7 +208,7 @@ func (n *Node) choosePeers(fw *forward) *plan {
 			return int(a.roundTrip() - b.roundTrip())
 		})
 	}
-	if p := t.peers[owner]; ownerUnknown && p != nil && p.usable(now) {
+	if p := t.peers[owner]; ownerUnknown && p != nil && n.usable(p, now) {
 		pl.ask = append([]*peer{p}, pl.ask...)
 		pl.unknown = true
 	}
@@ -224,6 +231,16 @@ func (n *Node) choosePeers(fw *forward) *plan {
 		pl.counter.unknown.Inc()
 	}
 	return pl
+}
+
+// usable reports whether a peer that should be asked may be, and counts when
+// it may not because it has failed lately.
+func (n *Node) usable(p *peer, now time.Time) bool {
+	if p.usable(now) {
+		return true
+	}
+	n.metrics.backedOff.WithLabelValues(p.name).Inc()
+	return false
 }
 
 // settle counts what asking came to, unless the look-up was counted already.
@@ -326,14 +343,14 @@ func (n *Node) askPeer(ctx context.Context, fw *forward, p *peer, pl *plan) *ups
 			// Another one was quicker, or the forward has ended. One that let
 			// the whole budget pass hangs: not every request should find out.
 			if time.Since(began) >= peerBudget {
-				p.failed(time.Now())
+				p.failed(began, time.Now())
 			}
 			n.metrics.peerRPC(p.name, rpcTimeout)
 		case isTimeout(err):
-			p.failed(time.Now())
+			p.failed(began, time.Now())
 			n.metrics.peerRPC(p.name, rpcTimeout)
 		default:
-			p.failed(time.Now())
+			p.failed(began, time.Now())
 			n.metrics.peerRPC(p.name, rpcError)
 		}
 		return nil

@@ -293,6 +293,9 @@ func (n *Node) explain(_ context.Context, method, rawURL string, header http.Hea
 		return would("go to the origin, past the cache")
 	}
 	step("select", selection(len(variants), selected != nil), "RFC 9111 §4.1")
+	if rule := n.uncacheable.why(rq.key.Hash); rule != "" && len(variants) == 0 {
+		step("storing", "the last answer was not stored", rule)
+	}
 	validate := false
 	if selected != nil {
 		m := metaOf(selected)
