@@ -104,7 +104,7 @@ func TestBubble_lifeOfACluster(t *testing.T) {
 		for i := range size {
 			b.start(i, nil)
 		}
-		all(20*time.Second, "join")
+		all(25*time.Second, "join")
 
 		b.store(20)
 		time.Sleep(time.Second) // until all have published it
@@ -154,7 +154,7 @@ func TestBubble_lifeOfACluster(t *testing.T) {
 		for i := range size / 4 {
 			b.start(first+i, nil) // the crashed ones' names, and those of some that left
 		}
-		all(20*time.Second, "restart")
+		all(25*time.Second, "restart")
 
 		if !converged(b.nodes) {
 			t.Error("set-hashes are equal and bits are not")
@@ -197,5 +197,24 @@ func TestBubble_withoutRejoinNeverHeals(t *testing.T) {
 		if !allAlive(b.nodes, size/2) {
 			t.Error("it healed by itself: is the rejoin loop still needed?")
 		}
+	})
+}
+
+// TestBubble_newsThatGotLost: b never hears that c has joined. It is silent to
+// c, and so c turns to it.
+func TestBubble_newsThatGotLost(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := &bubble{t: t, net: newMemNet(4)}
+		defer b.stop()
+		b.start(0, nil)
+		b.start(1, nil)
+		b.until(10*time.Second, "two members", func() bool { return allAlive(b.nodes, 2) })
+		deaf := b.ip(1)
+		b.net.part(func(from, to string) bool { return to == deaf })
+		b.start(2, nil)
+		time.Sleep(1200 * time.Millisecond)
+		b.net.part(func(string, string) bool { return false })
+		took := b.until(10*time.Second, "three members", func() bool { return allAlive(b.nodes, 3) })
+		t.Logf("after %v", took)
 	})
 }

@@ -198,6 +198,8 @@ func (g *Gossip) rejoinLoop() {
 			d = min(d, unsureInterval)
 		case alone:
 			d = min(d, wait/2+rand.N(wait))
+		case g.suspects():
+			d = min(d, suspectInterval/2+rand.N(suspectInterval))
 		default:
 			wait = time.Second
 		}
@@ -227,6 +229,20 @@ func (g *Gossip) rejoinLoop() {
 		}
 		j.join(targets)
 	}
+}
+
+// suspectInterval is how often, +-50 %, members that are suspected are among
+// those that are tried. One that is dead is found to have failed before.
+const suspectInterval = 4 * time.Second
+
+// suspects reports whether a member is suspected.
+func (g *Gossip) suspects() bool {
+	for _, m := range *g.members.Load() {
+		if m.State == StateSuspect {
+			return true
+		}
+	}
+	return false
 }
 
 // alone reports whether no other member is alive. One that is suspected does
@@ -272,15 +288,20 @@ func (g *Gossip) seeds() []string {
 	return addrs
 }
 
-// absent returns the addresses of failed members, and of seeds that are no
-// live member's.
+// absent returns the addresses of failed members, of seeds that are no live
+// member's, and of members that are suspected. Such a one may be well, and never
+// have heard of us: membership's news reach everyone only most of the time,
+// and its exchange of states takes a minute to find that out.
 func (g *Gossip) absent() []string {
 	live := map[string]bool{}
 	var addrs []string
 	for _, m := range *g.members.Load() {
 		switch m.State {
-		case StateAlive, StateSuspect:
+		case StateAlive:
 			live[m.GossipAddr] = true
+		case StateSuspect:
+			live[m.GossipAddr] = true
+			addrs = append(addrs, m.GossipAddr)
 		case StateFailed:
 			addrs = append(addrs, m.GossipAddr)
 		}

@@ -293,14 +293,17 @@ func (s *sim) send(n *simNode, e sendEffect) {
 	if s.rng.Float64() < 0.02 {
 		copies = 2
 	}
-	for range copies {
+	for copy := range copies {
 		d := wait
 		if !e.reliable {
 			if s.rng.Float64() < s.loss {
 				continue
 			}
-			if s.rng.Float64() < 0.05 {
+			switch x := s.rng.Float64(); {
+			case x < 0.05:
 				d += s.upTo(20 * time.Millisecond)
+			case copy > 0 && x > 0.9: // it strays, perhaps until its sender is another process
+				d += s.upTo(5 * time.Second)
 			}
 		}
 		s.after(d, func() {

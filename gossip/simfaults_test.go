@@ -80,13 +80,19 @@ func (s *sim) split(k int, d time.Duration) {
 	})
 }
 
-// flip changes one bit of a live replica behind the core's back.
-func (s *sim) flip(n *simNode) {
-	for _, p := range n.core.peers {
-		if r := p.replicas[0]; p.reachable() && r.synced && r.state == ReplicaLive {
-			n.flips++
-			flipBit(n.core, 0, p.name, uint32(s.rng.IntN(int(r.params.Bits()))))
-			return
+// flip changes one bit of a live replica of a live member behind the core's
+// back.
+func (s *sim) flip() {
+	for _, n := range s.nodes {
+		if !n.up || n.core.draining {
+			continue
+		}
+		for _, p := range n.core.peers {
+			if r := p.replicas[0]; s.byName[p.name].up && p.reachable() && r.synced && r.state == ReplicaLive {
+				n.flips++
+				flipBit(n.core, 0, p.name, uint32(s.rng.IntN(int(r.params.Bits()))))
+				return
+			}
 		}
 	}
 }
@@ -97,11 +103,14 @@ func (s *sim) faults(d time.Duration) {
 	nodes := len(s.nodes)
 	s.after(d/10, func() { s.split(nodes/3, d/4) })
 	for i := range nodes / 4 {
+		again := i%2 == 0 // it is started again, under the same name
 		n := s.nodes[s.rng.IntN(nodes)]
 		s.after(s.upTo(d*3/4), func() {
 			if n.up && !n.core.draining {
 				s.crash(n)
-				s.after(100*time.Millisecond+s.upTo(d/5), func() { s.startNode(n) })
+				if again {
+					s.after(100*time.Millisecond+s.upTo(d/5), func() { s.startNode(n) })
+				}
 			}
 		})
 		m := s.nodes[s.rng.IntN(nodes)]
@@ -115,15 +124,14 @@ func (s *sim) faults(d time.Duration) {
 			}
 		})
 		l := s.nodes[1+s.rng.IntN(nodes-1)]
-		again := i%2 == 0
 		s.after(s.upTo(d/2), func() {
 			if l.up && !l.core.draining {
 				s.leave(l)
-				if again { // under the same name
+				if again {
 					s.after(2*time.Second+s.upTo(d/5), func() { s.startNode(l) })
 				}
 			}
 		})
 	}
-	s.after(d*9/10, func() { s.flip(s.nodes[0]) })
+	s.after(d*9/10, s.flip)
 }
