@@ -33,18 +33,6 @@ func blockOf(h0 uint64, n uint32) uint32 {
 	return uint32(hi)
 }
 
-// positionsOf returns the k positions of h in a filter of n blocks, one in
-// each sector, in rising order. The hot paths have it unrolled; this is the
-// form that golden values and models use.
-func positionsOf(h Hash, n uint32) [K]uint32 {
-	var pos [K]uint32
-	base := blockOf(h[0], n) * BlockBits
-	for s := range uint32(K) {
-		pos[s] = base + s*sectorBits + uint32(h[1]>>(6*s)&63)
-	}
-	return pos
-}
-
 // mix64 spreads a position over 64 bits (the splitmix64 step and finaliser,
 // Steele, Lea, Flood 2014). The step comes first so that position 0 counts.
 func mix64(x uint64) uint64 {

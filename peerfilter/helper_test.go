@@ -22,6 +22,18 @@ func newRand(t testing.TB) *rand.Rand {
 // fixedRand returns a source with the same seed every time, for tests of chances.
 func fixedRand(stream uint64) *rand.Rand { return rand.New(rand.NewPCG(0x5EED, stream)) }
 
+// positionsOf returns the K positions of h in a filter of n blocks, one in each
+// sector, in rising order: the rule as LayoutSectors states it, which the code
+// has unrolled in several places.
+func positionsOf(h Hash, n uint32) [K]uint32 {
+	var pos [K]uint32
+	base := blockOf(h[0], n) * BlockBits
+	for s := range uint32(K) {
+		pos[s] = base + s*sectorBits + uint32(h[1]>>(6*s)&63)
+	}
+	return pos
+}
+
 func randomHash(r *rand.Rand) Hash { return Hash{r.Uint64(), r.Uint64()} }
 
 func randomHashes(r *rand.Rand, n int) []Hash {

@@ -2,9 +2,9 @@ package peerfilter
 
 import "sync/atomic"
 
-// The one look-up that everything else is for. A key's rows are those that
-// positionsOf names, relative to its block: s*64 + (g>>6s & 63) for s = 0 to 7,
-// with g the second half of its hash.
+// The one look-up that everything else is for. The rows of a key, counted in
+// its block, are s*64 + (g>>6s & 63) for s = 0 to 7, with g the second half of
+// its hash.
 //
 // None of it branches. To leave when no lane is left saves loads, but they
 // overlap anyway, and which row empties the last lane cannot be predicted: with

@@ -74,7 +74,7 @@ func NewRotating(cfg RotatingConfig) (*Rotating, error) {
 func (r *Rotating) Add(h Hash, now time.Time) (before bool) {
 	p := r.turn(now)
 	before = p.mayContain(h, r.cfg.Params)
-	if setHash(p.current, h, r.cfg.Params) {
+	if addBits(p.current, h, r.cfg.Params) {
 		p.keys.Add(1)
 	}
 	return before
@@ -130,9 +130,9 @@ func (p *pair) mayContain(h Hash, params Params) bool {
 		p.previous != nil && testWords((*[blockWords]uint64)(p.previous[at:]), h[1])
 }
 
-// setHash sets the bits of h in a bitmap and reports whether one of them was
+// addBits sets the bits of h in a bitmap and reports whether one of them was
 // clear.
-func setHash(words []uint64, h Hash, params Params) (changed bool) {
+func addBits(words []uint64, h Hash, params Params) (changed bool) {
 	block := words[uint64(blockOf(h[0], params.Blocks))*blockWords:][:blockWords]
 	for s := range block {
 		bit := uint64(1) << (h[1] >> (6 * s) & 63)
