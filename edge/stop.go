@@ -1,0 +1,118 @@
+package edge
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"net/http"
+	"sync"
+	"time"
+)
+
+// Shutdown stops the node in good order: readiness fails, the node leaves the
+// cluster, stops accepting, and finishes the requests in flight until ctx
+// ends; then it closes everything. It returns ctx's error when requests had to
+// be cut.
+func (n *Node) Shutdown(ctx context.Context) error {
+	n.draining.Store(true)
+	if n.gossip != nil {
+		n.gossip.Draining()
+		switch err := n.gossip.Leave(2 * time.Second); {
+		case err == nil:
+		case len(n.topo.Load().peers) == 0:
+			// All members stop at once: the last ones speak to nobody.
+			n.log.Info("no other member was there to be told that this node leaves", "err", err)
+		default:
+			n.log.Warn("the cluster was not told that this node leaves", "err", err)
+		}
+	}
+	// Clients on open connections learn by their next answer that this node
+	// goes; who asks nothing meanwhile loses nothing.
+	select {
+	case <-time.After(lameDuck):
+	case <-ctx.Done():
+	case <-n.done:
+	}
+	time.AfterFunc(newGrace, n.fresh.close)
+	var errs []error
+	for _, i := range []int{lnClient, lnPeer} {
+		if s := n.servers[i]; s != nil {
+			if err := s.Shutdown(ctx); err != nil {
+				errs = append(errs, fmt.Errorf("requests were cut: %w", err))
+				break
+			}
+		}
+	}
+	n.Close()
+	return errors.Join(errs...)
+}
+
+// Close stops the node at once. It may be called more than once.
+func (n *Node) Close() error {
+	n.stop.Do(func() {
+		n.draining.Store(true)
+		for i, s := range n.servers {
+			if s != nil {
+				s.Close()
+			} else if n.listeners[i] != nil {
+				n.listeners[i].Close()
+			}
+		}
+		n.cancel()
+		if n.gossip != nil {
+			n.gossip.Close()
+		}
+		if t := n.sites.Load(); t != nil {
+			for _, s := range t.all {
+				s.retire()
+			}
+		}
+		if n.peerClient != nil {
+			n.peerClient.Close()
+		}
+		n.background.Wait()
+		close(n.done)
+	})
+	<-n.done
+	return nil
+}
+
+// lameDuck is how long a stopping node goes on accepting requests, each answer
+// saying that the connection ends.
+const lameDuck = time.Second
+
+// newGrace is how long a stopping node waits for the first request of a
+// connection that has brought none yet.
+const newGrace = 500 * time.Millisecond
+
+// freshConns are the connections that have been opened and not used: browsers
+// and peers keep such in store. A stop would wait five seconds for each.
+type freshConns struct {
+	mu     sync.Mutex
+	conns  map[net.Conn]struct{}
+	closed bool
+}
+
+// track is an http.Server's ConnState.
+func (f *freshConns) track(c net.Conn, s http.ConnState) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.conns == nil {
+		f.conns = map[net.Conn]struct{}{}
+	}
+	if s != http.StateNew {
+		delete(f.conns, c)
+	} else if f.conns[c] = struct{}{}; f.closed {
+		c.Close()
+	}
+}
+
+func (f *freshConns) close() {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.closed = true
+	for c := range f.conns {
+		c.Close()
+	}
+}
