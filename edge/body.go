@@ -22,9 +22,9 @@ const (
 
 const (
 	manyReaders  = 16
-	wakePause    = 5 * time.Microsecond
-	maxWakePause = 5 * time.Millisecond
-	enoughNews   = 64 << 10
+	wakePause    = 20 * time.Microsecond
+	maxWakePause = 20 * time.Millisecond
+	enoughNews   = 256 << 10
 )
 
 var (
