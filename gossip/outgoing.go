@@ -19,6 +19,9 @@ const (
 
 	// snapshotAge is how old a shared snapshot may be: the log covers the rest.
 	snapshotAge = 5 * time.Second
+
+	// snapshotKept is how long a transfer can go on with one.
+	snapshotKept = 2 * time.Minute
 )
 
 // stream is one partition of ours as it is published: the log of one writer.
@@ -39,8 +42,9 @@ type stream struct {
 	logBytes int
 	floor    uint64 // records after this one are in the log
 
-	snap    *snapshot
-	snapped time.Duration
+	snap     *snapshot // the last one that somebody wanted
+	lastSnap *snapshot // the one before it
+	snapped  time.Duration
 }
 
 // logged is one record in its wire form.
@@ -48,14 +52,6 @@ type logged struct {
 	seq  uint64
 	at   time.Duration
 	data []byte
-}
-
-// snapshot is a whole published state and where it stands in its stream.
-type snapshot struct {
-	sender, boot, part uint64
-	epoch              uint32
-	seq                uint64
-	state              peerfilter.Snapshot
 }
 
 // publish begins an epoch of one of our streams with an empty published state.
@@ -120,6 +116,9 @@ func (c *core) flushStream(now, dt time.Duration, s *stream) (size int) {
 		drop++
 	}
 	s.log = slices.Delete(s.log, 0, drop)
+	if s.snap != nil && now > s.snapped+snapshotKept {
+		s.snap, s.lastSnap = nil, nil
+	}
 	return size
 }
 
@@ -259,8 +258,20 @@ func (c *core) snapshot(now time.Duration, part int) *snapshot {
 		return nil
 	}
 	if s.snap == nil || s.snap.seq != s.seq && (now-s.snapped > snapshotAge || s.snap.seq < s.floor) {
-		s.snap = &snapshot{c.sender, c.cfg.boot, s.key, s.epoch, s.seq, s.shadow.Snapshot()}
+		s.lastSnap = s.snap
+		s.snap = &snapshot{sender: c.sender, boot: c.cfg.boot, part: s.key, epoch: s.epoch, seq: s.seq, state: s.shadow.Snapshot()}
 		s.snapped = now
 	}
 	return s.snap
+}
+
+// snapshotAt returns the snapshot of just that state, if it is kept still.
+func (c *core) snapshotAt(part int, boot uint64, epoch uint32, seq uint64) *snapshot {
+	s := c.streams[part]
+	for _, snap := range []*snapshot{s.snap, s.lastSnap} {
+		if snap != nil && boot == c.cfg.boot && snap.epoch == epoch && snap.seq == seq {
+			return snap
+		}
+	}
+	return nil
 }

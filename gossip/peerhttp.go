@@ -3,33 +3,28 @@ package gossip
 import (
 	"bytes"
 	"context"
-	"encoding/binary"
 	"errors"
 	"fmt"
-	"hash/crc32"
 	"io"
 	"net"
 	"net/http"
 	"net/url"
 	"strconv"
 	"time"
-
-	"edged/peerfilter"
 )
 
 // The endpoints on the peer address.
 const (
 	pathPrefix   = "/_edged/v1/"
 	pathDeltas   = pathPrefix + "filter/deltas"   // GET: part, boot, epoch, after; 410 when a snapshot is needed
-	pathSnapshot = pathPrefix + "filter/snapshot" // GET: part
+	pathSnapshot = pathPrefix + "filter/snapshot" // GET: part; to go on: offset, boot, epoch, seq; 410 when that one is gone
 	pathPurge    = pathPrefix + "purge"           // POST: a Purge as JSON
 
 	maxDeltasLen    = 4<<20 + 64<<10
 	minSnapshotLen  = 8 << 20 // accepted of a peer, whatever our own size
 	maxSnapshotsOut = 4       // served at once
 
-	deltasTimeout   = 5 * time.Second
-	snapshotTimeout = 30 * time.Second
+	deltasTimeout = 5 * time.Second
 )
 
 // Handler returns what answers the other members under /_edged/v1/ on the
@@ -116,27 +111,6 @@ func (g *Gossip) serveDeltas(q url.Values) (int, []byte) {
 	return http.StatusOK, b
 }
 
-func (g *Gossip) serveSnapshot(q url.Values) (int, []byte) {
-	part, ok := g.partition(q)
-	if !ok {
-		return http.StatusNotFound, []byte("no such partition\n")
-	}
-	select {
-	case g.snapshotsOut <- struct{}{}:
-		defer func() { <-g.snapshotsOut }()
-	default:
-		return http.StatusServiceUnavailable, []byte("too many snapshots at once\n")
-	}
-	var s *snapshot
-	g.do(func(now time.Duration) { s = g.core.snapshot(now, part) })
-	if s == nil {
-		return http.StatusNotFound, []byte("nothing is published yet\n")
-	}
-	b := s.append(nil)
-	g.do(func(time.Duration) { g.core.counts.sent(kindSnapshot, len(b)) })
-	return http.StatusOK, b
-}
-
 // refused counts and logs a request that was not a member's.
 func (g *Gossip) refused(r *http.Request, err error) {
 	g.mu.Lock()
@@ -155,81 +129,13 @@ func (g *Gossip) refused(r *http.Request, err error) {
 	}
 }
 
-// append appends the wire form: the frame's first 20 bytes with type 2, then
-//
-//	20  partition u64
-//	28  epoch     u32
-//	32  seq       u64
-//	40  layout    u8
-//	41  blocks    u32
-//	45  peerfilter's snapshot form
-//	-4  crc32c    u32 over all before it
-func (s *snapshot) append(b []byte) []byte {
-	start := len(b)
-	b = append(b, frameMagic, frameVersion, frameSnapshot, 0)
-	b = binary.BigEndian.AppendUint64(b, s.sender)
-	b = binary.BigEndian.AppendUint64(b, s.boot)
-	b = binary.BigEndian.AppendUint64(b, s.part)
-	b = binary.BigEndian.AppendUint32(b, s.epoch)
-	b = binary.BigEndian.AppendUint64(b, s.seq)
-	b = append(b, byte(s.state.Params().Layout))
-	b = binary.BigEndian.AppendUint32(b, s.state.Params().Blocks)
-	b = peerfilter.AppendSnapshot(b, s.state)
-	return binary.BigEndian.AppendUint32(b, crc32.Checksum(b[start:], castagnoli))
-}
-
-const snapshotHeaderLen = frameHeaderLen + 25
-
-// decodeSnapshot reads a snapshot whose bits take up to maxBytes.
-func decodeSnapshot(b []byte, maxBytes int) (*snapshot, error) {
-	if len(b) < snapshotHeaderLen+4 || b[0] != frameMagic || b[2] != frameSnapshot {
-		return nil, errFrameMalformed
-	}
-	if b[1] != frameVersion {
-		return nil, errFrameVersion
-	}
-	if crc32.Checksum(b[:len(b)-4], castagnoli) != binary.BigEndian.Uint32(b[len(b)-4:]) {
-		return nil, errFrameChecksum
-	}
-	s := &snapshot{
-		sender: binary.BigEndian.Uint64(b[4:]),
-		boot:   binary.BigEndian.Uint64(b[12:]),
-		part:   binary.BigEndian.Uint64(b[20:]),
-		epoch:  binary.BigEndian.Uint32(b[28:]),
-		seq:    binary.BigEndian.Uint64(b[32:]),
-	}
-	p := peerfilter.Params{Layout: peerfilter.Layout(b[40]), Blocks: binary.BigEndian.Uint32(b[41:])}
-	if err := p.Validate(); err != nil {
-		return nil, err
-	}
-	if p.Bits()/8 > uint64(maxBytes) {
-		return nil, fmt.Errorf("a filter of %d bytes: %d are accepted at most", p.Bits()/8, maxBytes)
-	}
-	var err error
-	s.state, err = peerfilter.DecodeSnapshot(b[snapshotHeaderLen:len(b)-4], p)
-	return s, err
-}
-
-// maxSnapshotBytes is how large a peer's filter may be: four times our own.
-func maxSnapshotBytes(own peerfilter.Params) int {
-	return max(minSnapshotLen, int(min(4*(own.Bits()/8), 1<<30)))
-}
-
 // pull carries out a fetchEffect.
 func (g *Gossip) pull(ctx context.Context, e fetchEffect) fetchResult {
-	q := url.Values{"part": {g.cfg.Partitions[e.part].Name}}
 	if e.snapshot {
-		limit := maxSnapshotBytes(g.cfg.Partitions[e.part].Params)
-		ctx, cancel := context.WithTimeout(ctx, snapshotTimeout)
-		defer cancel()
-		b, err := g.call(ctx, http.MethodGet, e.addr, pathSnapshot+"?"+q.Encode(), nil, limit+limit/8+4096)
-		if err != nil {
-			return fetchResult{err: err}
-		}
-		s, err := decodeSnapshot(b, limit)
-		g.do(func(time.Duration) { g.core.counts.received(kindSnapshot, len(b)) })
+		s, err := g.pullSnapshot(ctx, e)
 		return fetchResult{state: s, err: err}
 	}
+	q := url.Values{"part": {g.cfg.Partitions[e.part].Name}}
 	q.Set("boot", strconv.FormatUint(e.boot, 10))
 	q.Set("epoch", strconv.FormatUint(uint64(e.epoch), 10))
 	q.Set("after", strconv.FormatUint(e.after, 10))

@@ -69,6 +69,11 @@ func TestHandler_bounds(t *testing.T) {
 	}{
 		{"a snapshot", "GET", pathSnapshot + "?part=hot", nil, false, 200},
 		{"of no partition", "GET", pathSnapshot + "?part=none", nil, false, 404},
+		{"the rest of a snapshot", "GET", fmt.Sprintf("%s?part=hot&offset=10&boot=%d&epoch=1&seq=0", pathSnapshot, a.cfg.Boot), nil, false, 200},
+		{"what is beyond its end", "GET", fmt.Sprintf("%s?part=hot&offset=99999&boot=%d&epoch=1&seq=0", pathSnapshot, a.cfg.Boot), nil, false, 400},
+		{"the rest of another boot's", "GET", pathSnapshot + "?part=hot&offset=10&boot=1&epoch=1&seq=0", nil, false, 410},
+		{"the rest of one that is not kept", "GET", fmt.Sprintf("%s?part=hot&offset=10&boot=%d&epoch=1&seq=7", pathSnapshot, a.cfg.Boot), nil, false, 410},
+		{"the rest of nothing", "GET", pathSnapshot + "?part=hot&offset=10", nil, false, 400},
 		{"unsigned", "GET", pathSnapshot + "?part=hot", nil, true, 401},
 		{"records", "GET", fmt.Sprintf("%s?part=hot&boot=%d&epoch=1&after=0", pathDeltas, a.cfg.Boot), nil, false, 200},
 		{"records of another boot", "GET", pathDeltas + "?part=hot&boot=1&epoch=1&after=0", nil, false, 410},
@@ -253,6 +258,7 @@ func FuzzMergeRemoteState(f *testing.F) {
 
 func FuzzHandler(f *testing.F) {
 	f.Add("GET", "filter/deltas?part=hot&boot=1&epoch=1&after=0", []byte{})
+	f.Add("GET", "filter/snapshot?part=tail&offset=1&boot=1&epoch=1&seq=1", []byte{})
 	f.Add("POST", "purge", []byte(`{"id":"1","urls":["http://x/"]}`))
 	cfg := testConfig("a")
 	cfg.PeerAddr, cfg.Keys = "127.0.0.1:1", nil

@@ -195,7 +195,7 @@ func FuzzSnapshot(f *testing.F) {
 	sh := peerfilter.NewShadow(c)
 	var tr peerfilter.Transitions
 	sh.Diff(&tr)
-	f.Add((&snapshot{1, 2, 3, 4, 5, sh.Snapshot()}).append(nil))
+	f.Add((&snapshot{sender: 1, boot: 2, part: 3, epoch: 4, seq: 5, state: sh.Snapshot()}).append(nil))
 	f.Fuzz(func(t *testing.T, b []byte) {
 		if len(b) >= 4 {
 			b = sealFrame(b[:len(b)-4])
