@@ -29,7 +29,8 @@ type peer struct {
 	retry    time.Duration
 	turn     int
 
-	replicas []*replica // per stream of ours, whether the peer has it or not
+	replicas  []*replica // per stream of ours, whether the peer has it or not
+	precision precision
 }
 
 // cursor is the last record of a stream that a peer was sent.
@@ -122,6 +123,7 @@ func (c *core) freshPeer(p *peer) {
 		p.cursors[i] = cursor{s.epoch, s.seq}
 	}
 	p.before = nil
+	p.precision = precision{}
 	old := p.replicas
 	p.replicas = make([]*replica, len(c.streams))
 	for i := range p.replicas {
