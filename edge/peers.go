@@ -358,6 +358,9 @@ func (n *Node) askPeer(ctx context.Context, fw *forward, p *peer, pl *plan) *ups
 	took := time.Since(began)
 	p.answered(took)
 	last := lastCacheStatus(resp.Header)
+	if !pl.unknown {
+		n.gossip.Asked(fw.part, p.name, last.Fwd != "uri-miss")
+	}
 	if !last.Hit || last.HasTTL && last.TTL < 0 {
 		io.CopyN(io.Discard, resp.Body, 4<<10)
 		resp.Body.Close()
