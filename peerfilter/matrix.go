@@ -133,6 +133,13 @@ func (m *matrix) column(i int, lane int) uint64 {
 		}
 		return out
 	}
+	if m.rowWords == 1 {
+		rows := (*[64]uint64)(m.words[i*64:]) // no bound to check in the loop
+		for j := range rows {
+			out = out>>1 | atomic.LoadUint64(&rows[j])>>(lane&63)<<63
+		}
+		return out
+	}
 	at := i*64*int(m.rowWords) + lane/64
 	for range 64 {
 		out = out>>1 | atomic.LoadUint64(&m.words[at])>>(lane%64)<<63
@@ -147,6 +154,16 @@ func (m *matrix) setColumn(lane int, bitmap []uint64) {
 	if m.lanes < 64 {
 		for i, v := range bitmap {
 			m.setRows(m.words[i*m.lanes:][:m.lanes], lane, v)
+		}
+		return
+	}
+	if m.rowWords == 1 {
+		for i, v := range bitmap {
+			rows := (*[64]uint64)(m.words[i*64:])
+			for d := m.column(i, lane) ^ v; d != 0; d &= d - 1 {
+				w := &rows[bits.TrailingZeros64(d)&63]
+				atomic.StoreUint64(w, atomic.LoadUint64(w)^1<<(lane&63))
+			}
 		}
 		return
 	}

@@ -19,10 +19,9 @@ const (
 // 4 KiB; from some ten MB the translation of its address then costs more than
 // the read: one look-up after the other among 8 peers of 1 M keys takes 105 ns
 // with huge pages and 263 without, among 64 the slowest percent 630 and 940 ns
-// (Xeon 2-vCPU, Linux 6.18, Go 1.26.8). Only loading a column of 64 lanes or more is
-// slower with them, 5.1 against 3.5 ns a row. Where the kernel declines, nothing but the speed is lost. The array
-// is an ordinary one of the Go heap; the advice outlives it, which lets the heap have
-// huge pages there as well.
+// (Xeon 2-vCPU, Linux 6.18, Go 1.26.8). Where the kernel declines, nothing but
+// the speed is lost. The array is an ordinary one of the Go heap; the advice
+// outlives it, which lets the heap have huge pages there as well.
 func makeWords(n int) []uint64 {
 	words := make([]uint64, n)
 	if n*8 < hugeFrom {
