@@ -18,8 +18,9 @@ func (p *partition) rebuild(next Filter) {
 	if f := p.filter.Load(); f != nil && *f == next {
 		return
 	}
+	var hashes [][2]uint64
 	for i := range p.shards {
-		p.moveShard(&p.shards[i], next)
+		hashes = p.moveShard(&p.shards[i], next, hashes[:0])
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -30,15 +31,28 @@ func (p *partition) rebuild(next Filter) {
 	}
 }
 
-func (p *partition) moveShard(sh *shard, next Filter) {
+// adder is a filter that is told many keys at once in less time.
+type adder interface{ AddAll(hs [][2]uint64) }
+
+// moveShard tells next the shard's keys. It collects them in hashes, and
+// returns that for the next shard.
+func (p *partition) moveShard(sh *shard, next Filter, hashes [][2]uint64) [][2]uint64 {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.next = next
 	t := sh.table.Load()
 	for i := range t.buckets {
 		for e := t.buckets[i].Load(); e != nil; e = e.next.Load() {
-			next.Add(e.filter)
+			hashes = append(hashes, e.filter)
+		}
+	}
+	if many, ok := next.(adder); ok {
+		many.AddAll(hashes)
+	} else {
+		for _, h := range hashes {
+			next.Add(h)
 		}
 	}
 	sh.moved = true
+	return hashes
 }
