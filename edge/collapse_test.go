@@ -4,6 +4,7 @@ import (
 	"bufio"
 	"bytes"
 	"context"
+	"flag"
 	"fmt"
 	"io"
 	"math/rand/v2"
@@ -232,6 +233,9 @@ func TestStream_largeBodyInBoundedMemory(t *testing.T) {
 	}
 }
 
+// streamRounds is for a longer run: go test -race ./edge -run bytesAre -stream.rounds 10000
+var streamRounds = flag.Int("stream.rounds", 200, "rounds of TestStream_bytesAreTheOrigins, each with a seed of its own")
+
 // Every client that gets a complete reply gets the origin's bytes, whatever
 // the sizes, chunkings, early leavers and breaks.
 func TestStream_bytesAreTheOrigins(t *testing.T) {
@@ -268,8 +272,7 @@ func TestStream_bytesAreTheOrigins(t *testing.T) {
 	cfg := testConfig("edge-a", o.URL)
 	cfg.Cache.MaxObject = 40000
 	n := startNode(t, cfg)
-	const rounds = 200
-	for round := range rounds {
+	for round := range *streamRounds {
 		path := fmt.Sprintf("/%d", round)
 		want := body(path)
 		var wg sync.WaitGroup
