@@ -23,6 +23,8 @@ type flight struct {
 	info   chan informational // 1xx answers, for the one who began it
 	cancel context.CancelCauseFunc
 
+	rangeKey string // what key becomes if the answer is only a part
+
 	// Guarded by flights.mu.
 	waiters  int
 	joinable bool // still in the table
@@ -89,6 +91,24 @@ func (fs *flights) join(key string) (f *flight, began bool) {
 	return f, true
 }
 
+// joinRange is join for who asks for a range. It waits for a flight that
+// carries just that, under rangeKey, else for the one under key, which may bring
+// the whole; so that a burst of ranges draws one request from an origin that
+// knows no ranges. apart says that this one has turned out not to. A request
+// for the whole has one and the same key for both.
+func (fs *flights) joinRange(key, rangeKey string, apart bool) (f *flight, began bool) {
+	fs.mu.Lock()
+	same := fs.tab[rangeKey] != nil
+	fs.mu.Unlock()
+	if same || apart {
+		key = rangeKey
+	}
+	if f, began = fs.join(key); began {
+		f.rangeKey = rangeKey // read by settle, which launch comes before
+	}
+	return f, began
+}
+
 // joinBehind is join for who does not wait: nil when the forward is under way
 // already.
 func (fs *flights) joinBehind(key string) *flight {
@@ -137,8 +157,16 @@ func (fs *flights) settle(f *flight, out outcome) {
 	fs.mu.Lock()
 	f.out = out
 	f.storable = out.meta != nil
-	if !out.shared {
+	switch {
+	case !out.shared:
 		fs.detachLocked(f)
+	case out.meta != nil && out.meta.partial() && f.joinable && f.key != f.rangeKey:
+		// Only who asks for that part still joins.
+		fs.detachLocked(f)
+		if f.rangeKey != "" && fs.tab[f.rangeKey] == nil {
+			f.key, f.joinable = f.rangeKey, true
+			fs.tab[f.key] = f
+		}
 	}
 	fs.mu.Unlock()
 	close(f.ready)

@@ -202,7 +202,7 @@ func (n *Node) buildSites(cfgs []Site) (*siteTable, error) {
 		ctx, cancel := context.WithCancel(n.ctx)
 		s := &site{Site: c, pool: pool, retired: cancel, policy: rfc9111.Policy{
 			StoreSetCookie: c.SetCookie == "store", HonourRequest: c.RequestDirectives == "honour",
-			StaleGrace: c.StaleGrace, NegativeTTL: max(n.cfg.Negative.TTL, 0),
+			StaleGrace: c.StaleGrace, NegativeTTL: max(n.cfg.Negative.TTL, 0), StorePartial: true,
 		}}
 		sites = append(sites, s)
 		if c.Catalog.Mode == string(negative.ModeOff) {

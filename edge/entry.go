@@ -18,11 +18,13 @@ type meta struct {
 	nominated []string // request fields that Vary names
 	vary      string   // the value of those in the request that fetched it
 	soft      bool     // a soft purge asks for validation before the next use
+	parts     parts    // which bytes of the representation are there; nil: all
+	size      int64    // of the representation, when there are parts
 }
 
 // metaBytes is what a meta costs beside the store's own share.
 func (m *meta) metaBytes() int {
-	n := int(unsafe.Sizeof(*m)) + len(m.reason) + len(m.vary)
+	n := int(unsafe.Sizeof(*m)) + len(m.reason) + len(m.vary) + 16*len(m.parts)
 	for _, f := range m.nominated {
 		n += len(f) + 16
 	}

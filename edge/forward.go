@@ -3,6 +3,7 @@ package edge
 import (
 	"context"
 	"errors"
+	"maps"
 	"net/http"
 	"net/http/httptrace"
 	"net/netip"
@@ -27,12 +28,17 @@ type forward struct {
 	header http.Header // end-to-end, without conditions and ranges
 	cond   http.Header // conditions for the shield or origin; nil: none
 
+	ask        http.Header // Range and If-Range for the shield or origin; nil: the whole
+	askInstead http.Header // the same, once filling has come to nothing
+	filling    *filling    // the parts that the answer completes; nil: none
+
 	lookup     bool // ask the peers first
 	fromMember bool // another node asks: straight to the origin
 	asSent     bool // the conditions are the client's own
 
 	variants []*store.Response // stored under the key, newest first: what may be validated
 	stale    *store.Response   // the one of them that this request selects
+	held     *store.Response   // instead: a partial one that is not enough for it
 	gen      uint64            // purge generation when it began
 	asked    time.Time         // when it began
 	client   netip.Addr        // for the creation limits of negative entries
@@ -72,11 +78,28 @@ func (fw *forward) request(ctx context.Context, scheme, addr string, validate bo
 		for name, v := range fw.cond {
 			r.Header[name] = v
 		}
+		for name, v := range fw.ask {
+			r.Header[name] = v
+		}
 	}
 	if r.Header["User-Agent"] == nil {
 		r.Header["User-Agent"] = nil // net/http would add its own
 	}
 	return r.WithContext(ctx)
+}
+
+// sent is what the origin may have made its answer of: the fields that are the
+// client's own, with the range that was asked for.
+func (fw *forward) sent() http.Header {
+	if fw.ask == nil && !fw.asSent {
+		return fw.header
+	}
+	h := fw.header.Clone()
+	if fw.asSent {
+		maps.Copy(h, fw.cond)
+	}
+	maps.Copy(h, fw.ask)
+	return h
 }
 
 // obtain asks whoever is to be asked, in order: the peers that may have it,

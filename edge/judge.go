@@ -34,6 +34,15 @@ func (n *Node) judge(ctx context.Context, fw *forward, up *upstream, err error) 
 		}
 		return outcome{err: err, shared: true}, nil
 	}
+	fwdStatus := up.resp.StatusCode
+	if fw.filling != nil {
+		if up, err = n.fill(ctx, fw, up); err != nil {
+			return outcome{err: err, shared: true}, nil
+		}
+		if fw.filling == nil {
+			fwdStatus = up.resp.StatusCode
+		}
+	}
 	if up.resp.StatusCode == http.StatusNotModified && fw.cond != nil && !fw.asSent {
 		out, ok := n.notModified(fw, up)
 		up.close()
@@ -46,6 +55,7 @@ func (n *Node) judge(ctx context.Context, fw *forward, up *upstream, err error) 
 		if up, err = n.obtainOrigin(ctx, &again); err != nil {
 			return outcome{err: err, shared: true}, nil
 		}
+		fwdStatus = up.resp.StatusCode
 	}
 	resp := up.resp
 	if fw.observe != nil && up.detail != "peer" {
@@ -63,7 +73,7 @@ func (n *Node) judge(ctx context.Context, fw *forward, up *upstream, err error) 
 
 	out := outcome{
 		status: resp.StatusCode, reason: reasonOf(resp), length: resp.ContentLength,
-		fwdStatus: resp.StatusCode, detail: up.detail,
+		fwdStatus: fwdStatus, detail: up.detail,
 		upstreamStatus: joinLines(resp.Header["Cache-Status"]),
 		trailer:        func() http.Header { return resp.Trailer },
 	}
@@ -74,7 +84,7 @@ func (n *Node) judge(ctx context.Context, fw *forward, up *upstream, err error) 
 	m, header, rule := n.storable(fw, up)
 	if m != nil {
 		limit = n.maxObject[fw.part]
-		if out.length > limit {
+		if max(out.length, m.size) > limit {
 			n.metrics.unstored.WithLabelValues(unstoredTooLarge).Inc()
 			limit, rule = 0, "longer than cache.max_object"
 		} else {
@@ -100,7 +110,7 @@ func (n *Node) judge(ctx context.Context, fw *forward, up *upstream, err error) 
 func (fw *forward) answersCondition(status int) bool {
 	switch status {
 	case http.StatusNotModified, http.StatusPartialContent, http.StatusPreconditionFailed, http.StatusRequestedRangeNotSatisfiable:
-		return fw.asSent && len(fw.cond) > 0
+		return fw.asSent && len(fw.cond) > 0 || fw.ask != nil
 	}
 	return false
 }
@@ -136,12 +146,16 @@ func (fw *forward) staleFor(up *upstream) time.Duration {
 // stored; and the rule that decided.
 func (n *Node) storable(fw *forward, up *upstream) (m *meta, header http.Header, rule string) {
 	x := fw.exchange(up, up.resp.Header, up.resp.StatusCode)
-	v := rfc9111.Storable(x, fw.site.policy)
+	asked := x
+	asked.ReqHeader = fw.sent()
+	v := rfc9111.Storable(asked, fw.site.policy)
 	switch {
 	case !v.OK:
 		return nil, nil, v.Rule
 	case x.StaleFor > 0:
 		return nil, nil, "stale where it comes from"
+	case x.Status == http.StatusPartialContent && !framedPart(asked.ReqHeader, up.resp):
+		return nil, nil, "206 of unknown size, or that contradicts itself"
 	}
 	m, header = newMeta(x, fw.site.policy, reasonOf(up.resp))
 	return m, header, v.Rule
@@ -153,6 +167,11 @@ func newMeta(x rfc9111.Exchange, p rfc9111.Policy, reason string) (*meta, http.H
 	m := &meta{Stored: rfc9111.NewStored(x, p)}
 	if !usualReason(x.Status, reason) {
 		m.reason = strings.Clone(reason)
+	}
+	if x.Status == http.StatusPartialContent {
+		r, size, _ := rfc9111.ParseContentRange(strings.TrimSpace(header.Get("Content-Range")))
+		m.parts, m.size = parts{r}, size
+		delete(header, "Content-Range")
 	}
 	m.nominated, _ = rfc9111.NominatedFields(x.Header)
 	m.vary = rfc9111.VariantKey(m.nominated, x.ReqHeader)
@@ -204,13 +223,16 @@ func (n *Node) notModified(fw *forward, up *upstream) (outcome, bool) {
 // headFreshens lets the answer to a HEAD update, or outdate, the stored
 // response to GET (RFC 9111 §4.3.5).
 func (n *Node) headFreshens(fw *forward, up *upstream) {
-	if fw.stale == nil {
+	old, now := fw.stale, time.Now()
+	if old == nil {
+		old = fw.held
+	}
+	if old == nil {
 		return
 	}
-	old, now := fw.stale, time.Now()
 	m := *metaOf(old)
 	stored := headerOf(old)
-	stored["Content-Length"] = []string{itoa(old.Body.Len())}
+	stored["Content-Length"] = []string{itoa(sizeOf(old))}
 	switch rfc9111.HeadFreshens(int(m.Status), stored, up.resp.StatusCode, up.resp.Header) {
 	case rfc9111.HeadUpdates:
 		fresh, v := n.freshened(fw, up, old)
@@ -232,10 +254,11 @@ func (n *Node) headFreshens(fw *forward, up *upstream) {
 // freshened returns the stored response as the fields of a newer answer make
 // it, and whether that may be stored.
 func (n *Node) freshened(fw *forward, up *upstream, old *store.Response) (*store.Response, rfc9111.Verdict) {
-	merged := rfc9111.Freshen(headerOf(old), up.resp.Header, fw.site.policy)
+	merged := rfc9111.Freshen(rangedHeaderOf(old), up.resp.Header, fw.site.policy)
 	x := fw.exchange(up, merged, int(metaOf(old).Status))
 	x.Method = http.MethodGet
 	m, header := newMeta(x, fw.site.policy, metaOf(old).reason)
+	m.parts = metaOf(old).parts // newMeta knows of the first one only
 	return &store.Response{
 		Variant: m.vary, Head: serialiseHead(header), Body: old.Body,
 		Meta: m, MetaBytes: m.metaBytes(), Tags: tagsOf(header),
@@ -259,8 +282,14 @@ func (n *Node) commit(fw *forward, out *outcome, pending int) {
 		}
 		r := &store.Response{
 			Variant: out.meta.vary, Head: serialiseHead(out.kept), Body: store.NewBody(chunks),
-			Meta: out.meta, MetaBytes: out.meta.metaBytes(), Tags: tags,
+			Meta: out.meta, MetaBytes: out.meta.metaBytes(),
 		}
+		if out.meta.partial() {
+			if r = n.joinStored(fw, out, chunks); r == nil {
+				return
+			}
+		}
+		r.Tags = tags
 		if soft {
 			r = n.soften(r, time.Now())
 		}
@@ -293,7 +322,7 @@ func (n *Node) rememberAbsence(fw *forward, out *outcome, chunks [][]byte) {
 		Stored: m.ResponseTime.Add(-(m.InitialAge % time.Second)), InitialAge: m.InitialAge.Truncate(time.Second),
 		Expires: m.ResponseTime.Add(m.Lifetime - m.InitialAge), Asked: fw.asked,
 	}
-	if fw.stale != nil {
+	if fw.stale != nil || fw.held != nil {
 		n.store.Remove(fw.part, &fw.key)
 	}
 	if stored, _ := n.negative.Put(fw.key.URL, fw.client, e, now); !stored {

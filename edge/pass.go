@@ -132,7 +132,7 @@ func (n *Node) pass(rq *request, why string, res result) {
 // nothing done, when it is no such answer.
 func (n *Node) passStoring(rq *request, resp *http.Response, why string, x rfc9111.Exchange) bool {
 	limit := n.maxObject[rq.part]
-	if v := rfc9111.Storable(x, rq.site.policy); !v.OK || resp.ContentLength > limit {
+	if v := rfc9111.Storable(x, rq.site.policy); !v.OK || resp.StatusCode == http.StatusPartialContent || resp.ContentLength > limit {
 		return false
 	}
 	out := &outcome{

@@ -365,7 +365,7 @@ func (n *Node) askPeer(ctx context.Context, fw *forward, p *peer, pl *plan) *ups
 		io.CopyN(io.Discard, resp.Body, 4<<10)
 		resp.Body.Close()
 		<-p.slots
-		if last.Fwd == "stale" || last.Hit {
+		if last.Fwd == "stale" || last.Fwd == "partial" || last.Hit {
 			n.metrics.peerRPC(p.name, rpcStale)
 		} else {
 			n.metrics.peerRPC(p.name, rpcMiss)

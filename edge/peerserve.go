@@ -83,12 +83,15 @@ func (n *Node) serveStoredOnly(rq *request) {
 	variants := n.lookup(rq)
 	if selected := n.selectVariant(rq, variants); selected != nil {
 		m := metaOf(selected)
-		if reuse, _ := m.Decide(rfc9111.RequestDirectives{}, time.Now()); reuse == rfc9111.Fresh && !m.soft {
+		if m.partial() {
+			why, res = "partial", resMiss
+		} else if reuse, _ := m.Decide(rfc9111.RequestDirectives{}, time.Now()); reuse == rfc9111.Fresh && !m.soft {
 			n.store.Hit(selected)
 			n.serveStored(rq, selected, storedExit{result: resHit, hit: true})
 			return
+		} else {
+			why, res = "stale", resStale
 		}
-		why, res = "stale", resStale
 	} else if len(variants) > 0 {
 		why = "vary-miss"
 	}

@@ -56,10 +56,10 @@ func (n *Node) serveStored(rq *request, r *store.Response, exit storedExit) {
 	if n.notModifiedFor(rq, int(m.Status), h, h, m) {
 		return
 	}
-	size := r.Body.Len()
-	if int(m.Status) == http.StatusOK && rq.r.Method == http.MethodGet {
+	size := sizeOf(r)
+	if (int(m.Status) == http.StatusOK || m.partial()) && rq.r.Method == http.MethodGet {
 		if ranges, ok := n.rangesFor(rq, size, h, m); ok {
-			n.serveRanges(rq, r.Body, size, ranges)
+			n.serveRanges(rq, r, size, ranges)
 			return
 		}
 	}
@@ -83,10 +83,11 @@ func (n *Node) notModifiedFor(rq *request, status int, h, header http.Header, m 
 	if m := rq.r.Method; m != http.MethodGet && m != http.MethodHead {
 		return false
 	}
-	if status != http.StatusOK || !rfc9111.IsConditional(rq.r.Header) || !rfc9111.EvaluateConditional(rq.r.Header, header, &m.Stored) {
+	if status != http.StatusOK && !m.partial() || !rfc9111.IsConditional(rq.r.Header) || !rfc9111.EvaluateConditional(rq.r.Header, header, &m.Stored) {
 		return false
 	}
 	if rq.hop != shield.HopNone {
+		delete(h, "Content-Range")
 		// Another cache asks: to bring its copy up to date takes every field
 		// that a validation may have changed here (RFC 9111 §3.2).
 		n.writeHead(rq, http.StatusNotModified)
@@ -124,7 +125,7 @@ func (n *Node) rangesFor(rq *request, size int64, header http.Header, m *meta) (
 }
 
 // serveRanges answers 206, or 416 when there is no range to answer with.
-func (n *Node) serveRanges(rq *request, b store.Body, size int64, ranges []rfc9111.Range) {
+func (n *Node) serveRanges(rq *request, stored *store.Response, size int64, ranges []rfc9111.Range) {
 	h := rq.w.Header()
 	switch len(ranges) {
 	case 0:
@@ -133,9 +134,9 @@ func (n *Node) serveRanges(rq *request, b store.Body, size int64, ranges []rfc91
 		h["Content-Range"] = []string{ranges[0].ContentRange(size)}
 		h["Content-Length"] = []string{strconv.FormatInt(ranges[0].Length, 10)}
 		n.writeHead(rq, http.StatusPartialContent)
-		n.writeSection(rq, b, ranges[0])
+		n.writeSection(rq, stored, ranges[0])
 	default:
-		n.serveMultipart(rq, b, size, ranges)
+		n.serveMultipart(rq, stored, size, ranges)
 	}
 }
 
@@ -147,8 +148,8 @@ func (n *Node) refuseRange(rq *request, size int64) {
 	n.writeHead(rq, http.StatusRequestedRangeNotSatisfiable)
 }
 
-func (n *Node) writeSection(rq *request, b store.Body, r rfc9111.Range) error {
-	for p := range b.Section(r.Start, r.Length) {
+func (n *Node) writeSection(rq *request, stored *store.Response, r rfc9111.Range) error {
+	for p := range stored.Body.Section(metaOf(stored).offset(r), r.Length) {
 		if err := n.write(rq, p); err != nil {
 			return err
 		}
@@ -158,7 +159,7 @@ func (n *Node) writeSection(rq *request, b store.Body, r rfc9111.Range) error {
 
 // serveMultipart answers with several ranges as multipart/byteranges (RFC
 // 9110 §14.6).
-func (n *Node) serveMultipart(rq *request, b store.Body, size int64, ranges []rfc9111.Range) {
+func (n *Node) serveMultipart(rq *request, stored *store.Response, size int64, ranges []rfc9111.Range) {
 	h := rq.w.Header()
 	boundary := "edged" + strconv.FormatUint(rq.key.Hash, 36) + strconv.FormatInt(rq.began.UnixNano(), 36)
 	kind := h.Get("Content-Type")
@@ -178,7 +179,7 @@ func (n *Node) serveMultipart(rq *request, b store.Body, size int64, ranges []rf
 	h["Content-Length"] = []string{strconv.FormatInt(length, 10)}
 	n.writeHead(rq, http.StatusPartialContent)
 	for _, r := range ranges {
-		if n.write(rq, []byte(part(r))) != nil || n.writeSection(rq, b, r) != nil {
+		if n.write(rq, []byte(part(r))) != nil || n.writeSection(rq, stored, r) != nil {
 			return
 		}
 	}
@@ -238,14 +239,24 @@ func (n *Node) stream(rq *request, out *outcome, rd *bodyReader, why string, col
 			n.count(rq, res)
 			return
 		}
-		if status == http.StatusOK && out.length >= 0 && rq.r.Method == http.MethodGet {
-			if ranges, ok := n.rangesFor(rq, out.length, out.header, out.meta); ok && len(ranges) == 0 {
-				n.refuseRange(rq, out.length)
+		size, partial := out.length, out.meta.partial()
+		if partial {
+			size = out.meta.size
+		}
+		if (status == http.StatusOK || partial) && size >= 0 && rq.r.Method == http.MethodGet {
+			if ranges, ok := n.rangesFor(rq, size, out.header, out.meta); ok && len(ranges) == 0 {
+				n.refuseRange(rq, size)
 				n.count(rq, res)
 				return
 			} else if ok && len(ranges) == 1 {
-				status, skip, limit = http.StatusPartialContent, ranges[0].Start, ranges[0].Length
-				h["Content-Range"] = []string{ranges[0].ContentRange(out.length)}
+				// A part that is not the one asked for goes on as it is.
+				if at, held := out.meta.parts.offset(ranges[0]); held || !partial {
+					if !partial {
+						at = ranges[0].Start
+					}
+					status, skip, limit = http.StatusPartialContent, at, ranges[0].Length
+					h["Content-Range"] = []string{ranges[0].ContentRange(size)}
+				}
 			}
 		}
 	}

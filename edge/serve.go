@@ -36,6 +36,7 @@ type request struct {
 	extended time.Time // when the write deadline was last moved
 	hangUp   bool      // the connection ends with this answer
 	counted  bool
+	apart    bool // a part of what is asked for is being fetched: not to be waited for
 }
 
 // serveClient is one client request's way.
@@ -74,7 +75,8 @@ func (n *Node) serve(rq *request) {
 			var reuse rfc9111.Reuse
 			m := metaOf(selected)
 			now := time.Now()
-			if m.soft {
+			enough := n.covers(rq, selected)
+			if m.soft || !enough {
 				reuse = rfc9111.Validate
 			} else {
 				reuse, _ = m.Decide(rq.dirs, now)
@@ -96,7 +98,9 @@ func (n *Node) serve(rq *request) {
 			case rfc9111.RequestForbids:
 				why = "request"
 			default:
-				why = "stale"
+				if why = "stale"; !enough {
+					why = "partial"
+				}
 			}
 		} else if len(variants) > 0 {
 			why = "vary-miss"
@@ -232,7 +236,7 @@ func (n *Node) forwardCollapsed(rq *request, why string, variants []*store.Respo
 		// The others' forward may be answered by another tier's copy.
 		key += newerKey
 	}
-	f, began := n.flights.join(key)
+	f, began := n.flights.joinRange(key, rangeKey(key, rq, why, selected), rq.apart)
 	if began {
 		n.launch(f, n.newForward(rq, why, variants, selected))
 	} else {
@@ -243,7 +247,8 @@ func (n *Node) forwardCollapsed(rq *request, why string, variants []*store.Respo
 		return true
 	}
 	out := &f.out
-	if !began && !n.suits(rq, out) {
+	if !n.suits(rq, out, began) {
+		rq.apart = out.meta != nil && out.meta.partial()
 		if !out.shared {
 			n.forwardAlone(rq, why, variants, selected)
 			return true
@@ -258,9 +263,10 @@ func (n *Node) forwardAlone(rq *request, why string, variants []*store.Response,
 	f := newFlight(rq.key.URL)
 	fw := n.newForward(rq, why, variants, selected)
 	fw.method = rq.r.Method
-	if why == "uri-miss" || why == "vary-miss" {
+	if why == "uri-miss" || why == "vary-miss" || why == "partial" {
 		// What is not shared goes as the client sent it.
 		fw.cond, fw.asSent = clientConditions(rq.r.Header), true
+		fw.ask, fw.filling = nil, nil
 	}
 	n.launch(f, fw)
 	defer n.flights.leave(f)
@@ -315,9 +321,17 @@ func (n *Node) abandon(rq *request) {
 	panic(http.ErrAbortHandler)
 }
 
-// suits reports whether an outcome that others asked for answers this request
-// too.
-func (n *Node) suits(rq *request, out *outcome) bool {
+// suits reports whether an outcome answers this request, which began the
+// forward or only waited for it.
+func (n *Node) suits(rq *request, out *outcome, began bool) bool {
+	switch {
+	case out.stored != nil && !n.covers(rq, out.stored):
+		return false
+	case began:
+		return true // what the other side says to it is the answer
+	case out.meta != nil && out.meta.partial() && !n.within(rq, out.meta, out.header):
+		return false
+	}
 	return out.shared && (out.err != nil || len(out.nominated) == 0 || rfc9111.Matches(out.nominated, out.variant, n.nominating(rq, out.nominated)))
 }
 
@@ -335,7 +349,10 @@ func (n *Node) newForward(rq *request, why string, variants []*store.Response, s
 	if rq.report {
 		fw.observe = func(exists bool) { rq.site.catalog.Observed(pathOf(rq.target), exists, time.Now()) }
 	}
-	if len(variants) > 0 {
+	n.planRange(fw, rq, why)
+	fw.variants = toValidate(variants, fw.stale)
+	variants = fw.variants
+	if len(variants) > 0 && fw.filling == nil {
 		cond := http.Header{}
 		others := make([]http.Header, 0, len(variants))
 		var chosen http.Header

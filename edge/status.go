@@ -299,6 +299,10 @@ func (n *Node) explain(_ context.Context, method, rawURL string, header http.Hea
 	validate := false
 	if selected != nil {
 		m := metaOf(selected)
+		if !n.covers(rq, selected) {
+			step("range", "only parts of it are stored here", "RFC 9111 §3.3")
+			return would("ask the shield or the origin for what is missing")
+		}
 		reuse, rule := m.Decide(rq.dirs, now)
 		if m.soft {
 			reuse, rule = rfc9111.Validate, "a soft purge"

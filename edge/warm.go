@@ -65,7 +65,7 @@ func (n *Node) warm(ctx context.Context, urls []string) (admin.WarmResult, error
 func (n *Node) held(rq *request) bool {
 	if r := n.selectVariant(rq, n.store.Get(rq.part, &rq.key)); r != nil {
 		reuse, _ := metaOf(r).Decide(rfc9111.RequestDirectives{}, time.Now())
-		return reuse == rfc9111.Fresh
+		return reuse == rfc9111.Fresh && !metaOf(r).partial()
 	}
 	return n.gossip.Lookup(rq.part, rq.key.Filter).Len() > 0
 }

@@ -29,6 +29,22 @@ func strongDate(h http.Header) bool {
 	return ok && lastModifiedIsStrong(h, date.Unix())
 }
 
+// StrongValidator is the value of If-Range that names a stored response: its
+// strong ETag, or without any ETag its Last-Modified where RFC 9110 §8.8.2.2
+// makes that strong; "" when it has no strong validator.
+func StrongValidator(stored http.Header) string {
+	if tag := etagOf(stored); tag != "" {
+		if isWeak(tag) || tag[0] != '"' {
+			return ""
+		}
+		return tag
+	}
+	if strongDate(stored) {
+		return trim(stored["Last-Modified"][0])
+	}
+	return ""
+}
+
 // Missing are the parts of want that none of have covers, in order: what a
 // request for the rest asks the origin for.
 func Missing(have []Range, want Range) []Range {

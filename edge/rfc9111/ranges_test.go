@@ -181,6 +181,32 @@ func TestCombinesPartial(t *testing.T) {
 	}
 }
 
+// Rule 27: If-Range names a strong validator or none (RFC 9110 §13.1.5).
+func TestStrongValidator(t *testing.T) {
+	lm, date := "Last-Modified: "+at(-time.Hour), "Date: "+at(0)
+	for _, c := range []struct {
+		name string
+		h    http.Header
+		want string
+	}{
+		{"strong tag", head(`ETag: "a"`, lm, date), `"a"`},
+		{"weak tag", head(`ETag: W/"a"`), ""},
+		{"weak tag and a strong date", head(`ETag: W/"a"`, lm, date), ""},
+		{"tag without quotes", head("ETag: a", lm, date), ""},
+		{"two tags", head(`ETag: "a"`, `ETag: "b"`), ""},
+		{"strong date", head(lm, date), at(-time.Hour)},
+		{"weak date", head("Last-Modified: "+at(0), date), ""},
+		{"date without Date", head(lm), ""},
+		{"nothing", head(date), ""},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			if got := StrongValidator(c.h); got != c.want {
+				t.Errorf("StrongValidator = %q, want %q", got, c.want)
+			}
+		})
+	}
+}
+
 // Rule 27: only what is missing is asked for.
 func TestMissing(t *testing.T) {
 	type r = []Range
