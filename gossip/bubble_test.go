@@ -117,6 +117,17 @@ func TestBubble_lifeOfACluster(t *testing.T) {
 			t.Errorf("in half a minute of peace %d are suspected", n)
 		}
 
+		began := time.Now()
+		newcomer := b.start(size, nil)
+		first := b.until(5*time.Second, "one replica of the newcomer's is used", func() bool { return newcomer.known() > 0 })
+		b.until(5*time.Second, "all of them are", func() bool { return newcomer.known() == 2*size })
+		t.Logf("a member more: its first replica is used %v after it has joined, all %v after its start", first, time.Since(began))
+		for _, n := range b.remove(1) {
+			n.Leave(time.Second)
+			n.stop()
+		}
+		all(5*time.Second, "it leaves")
+
 		half := map[string]bool{}
 		for i := range size / 2 {
 			half[b.ip(i)] = true
@@ -150,9 +161,9 @@ func TestBubble_lifeOfACluster(t *testing.T) {
 		})
 		t.Logf("crash: found by everyone after %v", took)
 		all(time.Second, "crash")
-		first := len(b.nodes)
+		from := len(b.nodes)
 		for i := range size / 4 {
-			b.start(first+i, nil) // the crashed ones' names, and those of some that left
+			b.start(from+i, nil) // the crashed ones' names, and those of some that left
 		}
 		all(25*time.Second, "restart")
 
@@ -165,6 +176,16 @@ func TestBubble_lifeOfACluster(t *testing.T) {
 			}
 		}
 	})
+}
+
+// known is how many replicas look-ups use.
+func (n *testNode) known() (count int) {
+	for _, r := range n.Stats().Replicas {
+		if r.Known {
+			count++
+		}
+	}
+	return count
 }
 
 func (b *bubble) suspicions() (sum uint64) {

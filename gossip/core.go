@@ -34,7 +34,8 @@ type core struct {
 	nextFlush time.Duration
 	lastFlush time.Duration
 	nextAudit time.Duration
-	audited   int // which replica the next audit takes
+	wanted    time.Duration // when tick was to be called at the latest, 0: never mind
+	audited   int           // which replica the next audit takes
 
 	snapshotsRunning int
 	lastFetch        uint64
@@ -80,6 +81,7 @@ const (
 	maxSendRetry    = 8 * time.Second        // the same after a failed send, from 1 s
 	jitterPerMember = 5 * time.Millisecond   // spreads the snapshots of a start over
 	maxJitter       = time.Second            //
+	tolerated       = 500 * time.Millisecond // by which a tick may be late
 	staleShare      = 0.1                    // of a stale replica's bits that may have changed
 	maxMembers      = peerfilter.MaxMembers
 )
@@ -189,6 +191,14 @@ func (c *core) recount() {
 
 // tick does all that is due.
 func (c *core) tick(now time.Duration) {
+	if late := now - c.wanted; c.wanted > 0 && late > tolerated {
+		// This process stood still: what others said meanwhile is still to be
+		// read, and they are not to blame for the silence.
+		for _, p := range c.peers {
+			p.lastHeard += late
+		}
+	}
+	c.wanted = 0
 	if now >= c.nextFlush {
 		c.flush(now)
 	}
@@ -208,6 +218,7 @@ func (c *core) deadline() time.Duration {
 	for _, p := range c.peers {
 		d = min(d, c.peerDeadline(p))
 	}
+	c.wanted = d
 	return d
 }
 

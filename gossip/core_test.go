@@ -3,6 +3,7 @@ package gossip
 import (
 	"fmt"
 	"math/rand/v2"
+	"runtime"
 	"slices"
 	"testing"
 	"time"
@@ -420,6 +421,7 @@ func TestReplica_restartDropsThePredecessor(t *testing.T) {
 func TestReplica_silence(t *testing.T) {
 	p := live(t)
 	p.replica().rate = 60 * 8 // of some 400 bits
+	p.a.tick(p.now)
 	p.now += p.a.silence()
 	p.a.tick(p.now)
 	if s := p.a.peers[0].state; s != StateSuspect {
@@ -432,6 +434,23 @@ func TestReplica_silence(t *testing.T) {
 	p.want(ReplicaLive, true)
 	if s := p.a.peers[0].state; s != StateAlive {
 		t.Errorf("after a word: %s", s)
+	}
+}
+
+// TestCore_ownPauseIsNobodysSilence: this process stands still for long.
+func TestCore_ownPauseIsNobodysSilence(t *testing.T) {
+	p := live(t)
+	p.a.tick(p.now)
+	p.now = p.a.deadline() + time.Minute
+	p.a.tick(p.now)
+	if s := p.a.peers[0].state; s != StateAlive {
+		t.Errorf("after a pause: %s", s)
+	}
+	for end := p.now + 2*p.a.silence(); p.now < end; p.now = max(p.a.deadline(), p.now+1) {
+		p.a.tick(p.now)
+	}
+	if s := p.a.peers[0].state; s != StateSuspect {
+		t.Errorf("after %v more: %s", 2*p.a.silence(), s)
 	}
 }
 
@@ -608,4 +627,56 @@ func TestReplica_recordThatLiesIsFound(t *testing.T) {
 	b = appendSection(b, section{part: s.key, epoch: s.epoch, head: s.seq + 1, hash: s.shadow.SetHash(), first: s.seq + 1, records: [][]byte{data}})
 	p.deliver(sendEffect{payload: sealFrame(b)})
 	p.want(ReplicaDiverged, false)
+}
+
+// TestCore_staysSmall: ten thousand members come and go, under 400 names and
+// each time as another process. Nothing of them stays.
+func TestCore_staysSmall(t *testing.T) {
+	p := live(t)
+	meta := p.b.nodeMeta()
+	heap := func() uint64 {
+		runtime.GC()
+		var m runtime.MemStats
+		runtime.ReadMemStats(&m)
+		return m.HeapAlloc
+	}
+	var early uint64
+	for i := range 10_000 {
+		p.now += 100 * time.Millisecond
+		name := fmt.Sprintf("m%03d", i%400)
+		meta.boot, meta.flags = uint64(1000+i), 0
+		p.a.memberUp(p.now, name, "127.0.0.1:9", meta)
+		p.now += 100 * time.Millisecond
+		p.a.tick(p.now)
+		for _, e := range p.a.take() {
+			switch e := e.(type) {
+			case sendEffect:
+				p.a.sent(p.now, e.to, nil)
+			case fetchEffect:
+				s, err := decodeSnapshot(p.b.snapshot(p.now, 0).append(nil), minSnapshotLen)
+				if err != nil {
+					t.Fatal(err)
+				}
+				s.sender, s.boot = nameKey(e.from), e.boot
+				p.a.fetched(p.now, e, fetchResult{state: s})
+			}
+		}
+		if i%2 == 0 {
+			meta.flags = flagDraining
+			p.a.memberUp(p.now, name, "127.0.0.1:9", meta)
+		}
+		p.a.memberDown(p.now, name)
+		p.a.take()
+		if i == 2000 {
+			early = heap()
+		}
+	}
+	if len(p.a.peers) > maxMembers || len(p.a.bySender) != len(p.a.peers) || p.a.snapshotsRunning > maxSnapshotsIn {
+		t.Errorf("%d members, %d senders, %d snapshots", len(p.a.peers), len(p.a.bySender), p.a.snapshotsRunning)
+	}
+	late := heap()
+	t.Logf("%d kB after 2 000, %d kB after 10 000; %d snapshots loaded", early>>10, late>>10, p.a.counts.loaded)
+	if late > early+early/4 || p.a.counts.loaded < 1000 {
+		t.Errorf("the heap grows from %d to %d bytes, %d snapshots loaded", early, late, p.a.counts.loaded)
+	}
 }
