@@ -15,6 +15,10 @@ import (
 // uploadTimeout is how long a client may pause within its request's body.
 const uploadTimeout = time.Minute
 
+// leftoverTimeout is how long the rest of a request's body may take after the
+// answer.
+const leftoverTimeout = 5 * time.Second
+
 // isUpgrade reports whether the client asks to change the protocol.
 func isUpgrade(r *http.Request) bool {
 	return r.Header["Upgrade"] != nil && hasToken(r.Header["Connection"], "upgrade")
@@ -58,6 +62,7 @@ func (n *Node) pass(rq *request, why string, res result) {
 	upload := &uploadReader{rq: rq, body: rq.r.Body}
 	if rq.hasBody() {
 		out.Body = upload
+		defer upload.leave()
 		// An answer that comes before the request is complete goes on at once:
 		// net/http would first wait for the rest of the request.
 		http.NewResponseController(rq.w).EnableFullDuplex()
@@ -229,15 +234,21 @@ func (n *Node) tunnel(rq *request, resp *http.Response, why string, asked bool) 
 type uploadReader struct {
 	rq     *request
 	body   io.ReadCloser
-	failed atomic.Bool
+	ended  atomic.Bool // nothing more comes
+	failed atomic.Bool // and that was not its end
+	closed atomic.Bool
 }
 
 func (u *uploadReader) Read(p []byte) (int, error) {
+	if u.closed.Load() {
+		return 0, http.ErrBodyReadAfterClose
+	}
 	ctl := http.NewResponseController(u.rq.w)
 	ctl.SetReadDeadline(time.Now().Add(uploadTimeout))
 	k, err := u.body.Read(p)
 	if err != nil {
 		ctl.SetReadDeadline(time.Time{})
+		u.ended.Store(true)
 		// Reading after Close is the sender's doing: it has its answer already.
 		if err != io.EOF && !errors.Is(err, http.ErrBodyReadAfterClose) {
 			u.failed.Store(true)
@@ -246,9 +257,22 @@ func (u *uploadReader) Read(p []byte) (int, error) {
 	return k, err
 }
 
-func (u *uploadReader) Close() error { return u.body.Close() }
+// Close ends the reading, and does not close the body: that would wait for the
+// rest of it, which a client that expects 100 will not send.
+func (u *uploadReader) Close() error {
+	u.closed.Store(true)
+	return nil
+}
 
 func (u *uploadReader) broken() bool { return u.failed.Load() }
+
+// leave bounds how long net/http waits, after the answer, for what is left of
+// the body.
+func (u *uploadReader) leave() {
+	if !u.ended.Load() {
+		http.NewResponseController(u.rq.w).SetReadDeadline(time.Now().Add(leftoverTimeout))
+	}
+}
 
 // forwardable returns the fields of a response that go on to the client: the
 // end-to-end ones. Cache-Status is rebuilt by who serves it.
