@@ -6,10 +6,12 @@ import (
 	"errors"
 	"fmt"
 	"log"
+	"log/slog"
 	"math/rand/v2"
 	"net"
 	"slices"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/hashicorp/memberlist"
@@ -354,7 +356,8 @@ func (j *joiner) join(addrs []string) {
 
 // failed logs that an address could not be joined, twice a minute at most.
 func (j *joiner) failed(addr string, err error) {
-	if t, ok := j.logged[addr]; ok && time.Since(t) < 30*time.Second || j.g.ctx.Err() != nil {
+	t, again := j.logged[addr]
+	if again && time.Since(t) < 30*time.Second || j.g.ctx.Err() != nil {
 		return
 	}
 	if len(j.logged) > 4*maxMembers {
@@ -366,5 +369,11 @@ func (j *joiner) failed(addr string, err error) {
 			"remote", addr, "error", err)
 		return
 	}
-	j.g.log.Warn("a member cannot be joined, it is tried again", "remote", addr, "error", err)
+	// At the start of a cluster everybody misses somebody: not worth a warning
+	// before it lasts.
+	level := slog.LevelInfo
+	if again {
+		level = slog.LevelWarn
+	}
+	j.g.log.Log(context.Background(), level, "a member cannot be joined, it is tried again", "remote", addr, "error", strings.Join(strings.Fields(err.Error()), " "))
 }
