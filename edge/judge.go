@@ -121,6 +121,11 @@ func (fw *forward) staleUsable(now time.Time) bool {
 	return fw.stale != nil && metaOf(fw.stale).StaleOnError(now, fw.site.policy)
 }
 
+// fill is the forward as the log of purges sees it.
+func (fw *forward) fill(detail string, tags []string, absence bool) fill {
+	return fill{since: fw.gen, key: fw.key.URL, tags: tags, absence: absence, fromMember: detail != "origin"}
+}
+
 // exchange is the request and its answer as the rules want to see them.
 func (fw *forward) exchange(up *upstream, header http.Header, status int) rfc9111.Exchange {
 	x := rfc9111.Exchange{
@@ -212,7 +217,7 @@ func (n *Node) notModified(fw *forward, up *upstream) (outcome, bool) {
 		out.shared = false
 		return out, true
 	}
-	n.purges.store(fw.gen, fw.key.URL, fresh.Tags, false, func(soft bool) {
+	n.purges.store(fw.fill(up.detail, fresh.Tags, false), time.Now(), func(soft bool) {
 		if !soft { // what was asked for before a soft purge does not undo it
 			n.store.Replace(fw.part, &fw.key, old, fresh)
 		}
@@ -237,7 +242,7 @@ func (n *Node) headFreshens(fw *forward, up *upstream) {
 	case rfc9111.HeadUpdates:
 		fresh, v := n.freshened(fw, up, old)
 		if v.OK {
-			n.purges.store(fw.gen, fw.key.URL, fresh.Tags, false, func(soft bool) {
+			n.purges.store(fw.fill(up.detail, fresh.Tags, false), time.Now(), func(soft bool) {
 				if !soft {
 					n.store.Replace(fw.part, &fw.key, old, fresh)
 				}
@@ -275,7 +280,7 @@ func (n *Node) commit(fw *forward, out *outcome, pending int) {
 	}
 	absence := rfc9111.IsAbsence(out.status) && len(out.nominated) == 0
 	tags := tagsOf(out.kept)
-	allowed := n.purges.store(fw.gen, fw.key.URL, tags, absence, func(soft bool) {
+	allowed := n.purges.store(fw.fill(out.detail, tags, absence), time.Now(), func(soft bool) {
 		if absence {
 			n.rememberAbsence(fw, out, chunks)
 			return

@@ -15,6 +15,9 @@ type purge struct {
 	all      bool
 	soft     bool
 	absences bool // only negative entries: these keys exist now
+
+	id      string // the same in both rounds
+	settled bool   // every member that can be reached has purged; guarded by purgeLog.mu
 }
 
 // matches reports whether the purge covers a response with this key and tags.
@@ -106,6 +109,13 @@ func (l *purgeLog) add(p *purge, now time.Time) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.gen++
+	if p.settled {
+		for i := len(l.entries) - 1; i >= 0 && now.Sub(l.entries[i].at) < purgeSettle; i-- {
+			if l.entries[i].p.id == p.id {
+				l.entries[i].p.settled = true
+			}
+		}
+	}
 	l.entries = append(l.entries, purgeEntry{l.gen, now, p})
 	l.bytes += p.size()
 	for len(l.entries) > purgeLogMax || l.bytes > purgeLogBytes || now.Sub(l.entries[0].at) > purgeLogFor {
@@ -117,14 +127,34 @@ func (l *purgeLog) add(p *purge, now time.Time) {
 	}
 }
 
-// store calls put when a fill that began at generation since may be stored,
-// and reports whether it did. soft says that a soft purge came meanwhile: what
-// is put must be validated before its next use. No purge begins while put
-// runs.
-func (l *purgeLog) store(since uint64, key string, tags []string, absence bool, put func(soft bool)) bool {
+// fill is what the log must know of a response that may be stored.
+type fill struct {
+	since      uint64 // generation when it began
+	key        string
+	tags       []string
+	absence    bool
+	fromMember bool // a peer's or the shield's copy
+}
+
+// purgeSettle is for how long after a purge's first round a member's copy of
+// what it covers is not stored, at most: that member may not have purged yet.
+// The second round ends it, since then everybody has.
+const purgeSettle = 2 * time.Second
+
+// store calls put when a fill may be stored, and reports whether it did. soft
+// says that a soft purge came meanwhile: what is put must be validated before
+// its next use. No purge begins while put runs.
+func (l *purgeLog) store(f fill, now time.Time, put func(soft bool)) bool {
 	l.mu.RLock()
 	defer l.mu.RUnlock()
-	ok, soft := l.allowsLocked(since, key, tags, absence)
+	ok, soft := l.allowsLocked(f.since, f.key, f.tags, f.absence)
+	if ok && f.fromMember {
+		for i := len(l.entries) - 1; i >= 0 && now.Sub(l.entries[i].at) < purgeSettle; i-- {
+			if p := l.entries[i].p; !p.settled && !p.absences && p.matches(f.key, f.tags) {
+				ok = false
+			}
+		}
+	}
 	if ok {
 		put(soft)
 	}

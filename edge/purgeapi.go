@@ -25,6 +25,9 @@ const (
 	invalidateWait = 250 * time.Millisecond
 )
 
+// secondRound ends the id of a purge on its second round.
+const secondRound = "-again"
+
 // purgeKinds are the label values of edged_purges_total.
 var purgeKinds = []string{"url", "tag", "prefix", "host", "all", "created", "method"}
 
@@ -103,7 +106,9 @@ func purgeFrom(g gossip.Purge) *purge {
 		}
 		return m
 	}
+	id, second := strings.CutSuffix(g.ID, secondRound)
 	return &purge{
+		id: id, settled: second,
 		urls: set(g.URLs), tags: set(g.Tags), hosts: set(g.Hosts), prefixes: g.Prefixes,
 		all: g.All, soft: g.Soft, absences: g.Created,
 	}
@@ -116,18 +121,17 @@ func (n *Node) purgeFromMember(g gossip.Purge) { n.apply(purgeFrom(g)) }
 // applied it and who has not when ctx ends.
 //
 // It goes round twice. Between the first member's purge and the last one's, one
-// that has purged may fill again from one that has not, with the old response.
-// When everyone has purged once there is no old copy left to fill from, and
-// the second round removes what was filled meanwhile.
+// that has purged may be given the old response by one that has not: until the
+// second round it stores no member's copy of what was purged. The second round
+// keeps later requests off the forwards that began in between.
 func (n *Node) spread(ctx context.Context, kind string, g gossip.Purge) (acked, missing []string) {
 	began := time.Now()
-	p := purgeFrom(g)
 	for range 2 {
-		n.apply(p)
+		n.apply(purgeFrom(g))
 		if acked, missing = n.gossip.Purge(ctx, g); len(acked) == 0 {
 			break // alone
 		}
-		g.ID += "-again"
+		g.ID += secondRound
 	}
 	if len(missing) > 0 {
 		n.metrics.purges.WithLabelValues(kind, "incomplete").Inc()
