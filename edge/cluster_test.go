@@ -51,16 +51,16 @@ func TestCluster_peerHasIt(t *testing.T) {
 	}
 }
 
-// What no peer has is not asked for: 5 000 absent keys over three nodes that
-// hold 10 000 responses cost next to no peer request, and every answer is right.
+// What no peer has is not asked for: 20 000 absent keys over three nodes that
+// hold 50 000 responses cost next to no peer request, and every answer is right.
 func TestCluster_absentKeysAskNobody(t *testing.T) {
 	o := newOrigin(t, content)
 	nodes := startCluster(t, 3, o.URL, func(c *Config) {
 		c.Cache.Memory = 128 << 20
-		c.Filter.Keys = 50000
+		c.Filter.Keys = 0 // the default
 		c.Negative.TTL = -1
 	})
-	stored, absent := 10000, 5000
+	stored, absent := 50000, 20000
 	if raceEnabled {
 		stored, absent = 5000, 2000
 	}
