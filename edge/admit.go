@@ -25,9 +25,10 @@ const (
 	rejectHop    = "hop"
 
 	rejectFraming = "framing" // see framing.go
+	rejectMemory  = "memory"  // too much is held by unfinished heads
 )
 
-var rejectReasons = []string{rejectHost, rejectTarget, rejectMethod, rejectFields, rejectLoop, rejectHop, rejectFraming}
+var rejectReasons = []string{rejectHost, rejectTarget, rejectMethod, rejectFields, rejectLoop, rejectHop, rejectFraming, rejectMemory}
 
 // admit checks what must hold of every request, and fills in what it asks
 // for; when something does not, the request has been answered.

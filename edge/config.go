@@ -40,6 +40,11 @@ type Config struct {
 // Listen is the address that clients speak to.
 type Listen struct {
 	Address string // host:port, port 0 picks a free one; empty: ":8080"
+
+	// MaxConnections bounds the open connections of clients, and those of other
+	// members likewise. At the bound the one that is idle longest is closed for a
+	// new one. Each takes some 20 KB. Zero means 10 000.
+	MaxConnections int
 }
 
 // Admin is the address of the admin API, the metrics and the status page.
@@ -168,6 +173,7 @@ func (p Problem) Error() string { return p.Path + ": " + p.Text }
 // its default.
 func (c Config) WithDefaults() Config {
 	def(&c.Listen.Address, ":8080")
+	def(&c.Listen.MaxConnections, 10_000)
 	def(&c.Admin.Address, "127.0.0.1:9901")
 	def(&c.Cluster.Role, RoleEdge)
 	host := "127.0.0.1"
@@ -237,6 +243,9 @@ func (c Config) Problems() []Problem {
 		}
 	}
 	address("listen.address", c.Listen.Address)
+	if c.Listen.MaxConnections < 1 {
+		bad("listen.max_connections", "is negative")
+	}
 	address("admin.address", c.Admin.Address)
 	address("cluster.gossip", c.Cluster.Gossip)
 	address("cluster.peer", c.Cluster.Peer)

@@ -55,7 +55,7 @@ type Node struct {
 	listeners [3]net.Listener // client, peer, admin
 	ownPort   string          // ":8080", of the client listener
 	servers   [3]*http.Server
-	fresh     freshConns
+	gates     [2]*gate // of the first two
 
 	memberSlots chan struct{}
 
@@ -92,6 +92,9 @@ const (
 	lnPeer
 	lnAdmin
 )
+
+// listenerNames are the labels of those that clients and members reach.
+var listenerNames = [2]string{lnClient: "client", lnPeer: "peer"}
 
 // New builds a node and starts it: when it returns, the node serves. A
 // configuration that can't work is a *[ConfigError]; a listener that can't be
@@ -301,28 +304,39 @@ func (n *Node) serveAll() {
 		n.servers[i] = &http.Server{
 			Handler: h, ErrorLog: quiet, MaxHeaderBytes: maxHeaderBytes,
 			ReadHeaderTimeout: 30 * time.Second, IdleTimeout: 2 * time.Minute,
-			DisableGeneralOptionsHandler: true, ConnState: n.fresh.track,
+			DisableGeneralOptionsHandler: true,
 		}
+		ln := n.listeners[i]
 		if i == lnAdmin {
 			n.servers[i].ReadTimeout = 30 * time.Second
+		} else {
+			n.gates[i] = n.newGate(ln, i)
+			n.servers[i].ConnState = n.gates[i].track
+			ln = n.gates[i]
 		}
 		n.background.Add(1)
 		go func() {
 			defer n.background.Done()
-			ln := n.listeners[i]
-			if i != lnAdmin {
-				ln = framedListener{ln, func() {
-					n.metrics.rejected.WithLabelValues(rejectFraming).Inc()
-					if i == lnClient {
-						n.metrics.request(noSite, resError, 0)
-					}
-				}}
-			}
 			if err := n.servers[i].Serve(ln); !errors.Is(err, http.ErrServerClosed) {
 				n.fatal(fmt.Errorf("serve %s: %w", n.listeners[i].Addr(), err))
 			}
 		}()
 	}
+}
+
+// newGate bounds, frames and counts the connections of one of the listeners.
+func (n *Node) newGate(ln net.Listener, i int) *gate {
+	g := newGate(ln, n.cfg.Listen.MaxConnections)
+	name := listenerNames[i]
+	g.opened = n.metrics.conns.WithLabelValues(name).Add
+	g.evicted = n.metrics.evictedConns.WithLabelValues(name).Inc
+	g.refused = func(reason string) {
+		n.metrics.rejected.WithLabelValues(reason).Inc()
+		if i == lnClient {
+			n.metrics.request(noSite, resError, 0)
+		}
+	}
+	return g
 }
 
 // loop runs f until it returns, which it does when ctx ends.

@@ -25,29 +25,19 @@ const poison = "refused\r\n\r\n"
 // longer one is handed on for net/http to refuse (431).
 const maxHeadBytes = maxHeaderBytes + 8<<10
 
-// framedListener reads every connection that it accepts through a framer.
-type framedListener struct {
-	net.Listener
-	refused func() // called once for a connection that is
-}
-
-func (l framedListener) Accept() (net.Conn, error) {
-	c, err := l.Listener.Accept()
-	if err != nil {
-		return nil, err
-	}
-	return &framedConn{Conn: c, refused: l.refused}, nil
-}
-
 // framedConn is a client's connection. Its Read belongs to one goroutine at a
 // time, as net/http keeps it.
 type framedConn struct {
 	net.Conn
 	framer
-	refused func()
-	raw     atomic.Bool
-	counted bool
-	buf     []byte
+	gate      *gate
+	idleSince atomic.Int64 // Unix time in ns; 0 while net/http has a request of it
+	used      atomic.Bool  // it has brought a request
+	raw       atomic.Bool
+	counted   bool
+	buf       []byte
+	held      atomic.Int64 // what the gate counts for it
+	gone      atomic.Bool  // closed
 }
 
 // CloseWrite says that nothing more will be sent.
@@ -57,6 +47,31 @@ func (c *framedConn) CloseWrite() error {
 		return errors.ErrUnsupported
 	}
 	return half.CloseWrite()
+}
+
+// Close may be called more than once, and from any goroutine.
+func (c *framedConn) Close() error {
+	err := c.Conn.Close()
+	c.gone.Store(true)
+	c.gate.held.Add(-c.held.Swap(0))
+	c.gate.leave(c)
+	return err
+}
+
+// hold tells the gate what the connection's unfinished head holds, and reports
+// whether it may.
+func (c *framedConn) hold() bool {
+	held := int64(len(c.in) - c.ready)
+	if held == c.held.Load() {
+		return true
+	}
+	// Close may come between any two of these: whoever swaps a value out is the
+	// one that takes it off the sum.
+	all := c.gate.held.Add(held - c.held.Swap(held))
+	if c.gone.Load() {
+		c.gate.held.Add(-c.held.Swap(0))
+	}
+	return held <= freeHeldBytes || all <= maxHeldBytes
 }
 
 // passThrough ends the framing: the protocol has changed.
@@ -75,7 +90,7 @@ func (c *framedConn) Read(p []byte) (int, error) {
 		if n := c.framer.read(p); n > 0 {
 			if c.bad && !c.counted {
 				c.counted = true
-				c.refused()
+				c.gate.refused(rejectFraming)
 			}
 			return n, nil
 		}
@@ -85,7 +100,15 @@ func (c *framedConn) Read(p []byte) (int, error) {
 		n, err := c.Conn.Read(c.buf)
 		c.framer.add(c.buf[:n])
 		if err != nil && n == 0 {
+			c.in, c.ready = nil, 0
+			c.hold()
 			return 0, err
+		}
+		if !c.hold() {
+			c.refuse()
+			c.hold()
+			c.counted = true
+			c.gate.refused(rejectMemory)
 		}
 	}
 }

@@ -66,7 +66,7 @@ func rawOrigin(t *testing.T, serve func(net.Conn)) string {
 // testConfig is the configuration of one node on free loopback ports.
 func testConfig(name, origin string) Config {
 	return Config{
-		Name: name, Listen: Listen{"127.0.0.1:0"}, Admin: Admin{Address: "127.0.0.1:0"},
+		Name: name, Listen: Listen{Address: "127.0.0.1:0"}, Admin: Admin{Address: "127.0.0.1:0"},
 		Cluster: Cluster{Gossip: "127.0.0.1:0", Peer: "127.0.0.1:0"},
 		Cache:   Cache{Memory: 32 << 20},
 		Filter:  Filter{Keys: 20000},

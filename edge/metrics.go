@@ -65,6 +65,10 @@ type metrics struct {
 	purgeTime prometheus.Histogram
 	unstored  *prometheus.CounterVec
 	rejected  *prometheus.CounterVec
+	conns     *prometheus.GaugeVec
+
+	evictedConns *prometheus.CounterVec
+
 	rebuilds  *prometheus.CounterVec
 	deviation *prometheus.GaugeVec
 	member    *prometheus.CounterVec
@@ -99,6 +103,13 @@ func newMetrics(cfg *Config) *metrics {
 	m.purges = counter("edged_purges_total", "Purges by kind and result.", "kind", "result")
 	m.unstored = counter("edged_unstored_responses_total", "Storable responses that were not stored, by reason.", "reason")
 	m.rejected = counter("edged_rejected_requests_total", "Requests refused before they had a key, by reason.", "reason")
+	m.conns = prometheus.NewGaugeVec(prometheus.GaugeOpts{Name: "edged_connections", Help: "Open connections by listener."}, []string{"listener"})
+	m.reg.MustRegister(m.conns)
+	m.evictedConns = counter("edged_evicted_connections_total", "Idle connections closed to make room for new ones, by listener.", "listener")
+	for _, l := range listenerNames {
+		m.conns.WithLabelValues(l)
+		m.evictedConns.WithLabelValues(l)
+	}
 	m.deviation = prometheus.NewGaugeVec(prometheus.GaugeOpts{
 		Name: "edged_filter_rate_deviation", Help: "1 while the filters are wrong more than twice as often as planned, by the cause.",
 	}, []string{"partition", "cause"})

@@ -4,9 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"net"
-	"net/http"
-	"sync"
 	"time"
 )
 
@@ -34,7 +31,13 @@ func (n *Node) Shutdown(ctx context.Context) error {
 	case <-ctx.Done():
 	case <-n.done:
 	}
-	time.AfterFunc(newGrace, n.fresh.close)
+	time.AfterFunc(newGrace, func() {
+		for _, g := range n.gates {
+			if g != nil {
+				g.closeFresh()
+			}
+		}
+	})
 	var errs []error
 	for _, i := range []int{lnClient, lnPeer} {
 		if s := n.servers[i]; s != nil {
@@ -85,34 +88,3 @@ const lameDuck = time.Second
 // newGrace is how long a stopping node waits for the first request of a
 // connection that has brought none yet.
 const newGrace = 500 * time.Millisecond
-
-// freshConns are the connections that have been opened and not used: browsers
-// and peers keep such in store. A stop would wait five seconds for each.
-type freshConns struct {
-	mu     sync.Mutex
-	conns  map[net.Conn]struct{}
-	closed bool
-}
-
-// track is an http.Server's ConnState.
-func (f *freshConns) track(c net.Conn, s http.ConnState) {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	if f.conns == nil {
-		f.conns = map[net.Conn]struct{}{}
-	}
-	if s != http.StateNew {
-		delete(f.conns, c)
-	} else if f.conns[c] = struct{}{}; f.closed {
-		c.Close()
-	}
-}
-
-func (f *freshConns) close() {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	f.closed = true
-	for c := range f.conns {
-		c.Close()
-	}
-}

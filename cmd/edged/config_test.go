@@ -101,7 +101,7 @@ func TestLoad_contractSample(t *testing.T) {
 	c := l.config
 	want := edge.Config{
 		Name:   "edge-a",
-		Listen: edge.Listen{Address: ":8080"},
+		Listen: edge.Listen{Address: ":8080", MaxConnections: 10000},
 		Admin:  edge.Admin{Address: "127.0.0.1:9901"},
 		Cluster: edge.Cluster{
 			Role: edge.RoleEdge, Gossip: "0.0.0.0:7946", Peer: "0.0.0.0:7947",
@@ -223,7 +223,7 @@ func TestLoad_mistakes(t *testing.T) {
 		{"unknown key of another section", "cluster:\n  memory: 5MiB\n" + minimal,
 			[]string{`FILE:2:3: cluster.memory: unknown key: it is written as cache.memory`}},
 		{"unknown key", "listen: {xyzzy: 1}\n" + minimal,
-			[]string{`FILE:1:10: listen.xyzzy: unknown key: want one of address`}},
+			[]string{`FILE:1:10: listen.xyzzy: unknown key: want one of address, max_connections`}},
 		{"unknown key in a list", "sites:\n  - name: a\n    orgin: {}\n    origin: {urls: [\"http://h\"]}\n",
 			[]string{`FILE:3:5: sites[0].orgin: unknown key, did you mean "origin"?`}},
 		{"duplicate key", "name: a\n" + minimal + "name: b\n",
@@ -237,7 +237,7 @@ func TestLoad_mistakes(t *testing.T) {
 		{"value for a list", "cluster:\n  join: a:1\n" + minimal,
 			[]string{`FILE:2:9: cluster.join: "a:1" is text: want a list, such as [a, b]`}},
 		{"value for a section", "listen: :8080\n" + minimal,
-			[]string{`FILE:1:9: listen: ":8080" is text: want a section with the keys address`}},
+			[]string{`FILE:1:9: listen: ":8080" is text: want a section with the keys address, max_connections`}},
 		{"empty list item", "cluster:\n  join:\n    - a:1\n    -\n" + minimal,
 			[]string{`FILE:3:5: cluster.join[1]: the list has an empty item: want a value behind the dash`}},
 		{"no size", "cache: {memory: lots}\n" + minimal,

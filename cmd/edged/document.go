@@ -30,7 +30,8 @@ type document struct {
 }
 
 type listenSection struct {
-	Address string `yaml:"address"`
+	Address        string `yaml:"address"`
+	MaxConnections int    `yaml:"max_connections,positive"`
 }
 
 type adminSection struct {
@@ -119,7 +120,7 @@ type (
 func (d *document) config() edge.Config {
 	c := edge.Config{
 		Name:   d.Name,
-		Listen: edge.Listen{Address: d.Listen.Address},
+		Listen: edge.Listen(d.Listen),
 		Admin:  edge.Admin{Address: d.Admin.Address},
 		Cluster: edge.Cluster{
 			Role:      edge.Role(d.Cluster.Role),
@@ -182,7 +183,7 @@ func documentOf(c edge.Config, tokenFile, keyFile string) *document {
 	enabled, local, ttl := !c.Filter.Off, !c.Filter.NoLocal, max(c.Negative.TTL, 0)
 	d := &document{
 		Name:   c.Name,
-		Listen: listenSection{Address: c.Listen.Address},
+		Listen: listenSection(c.Listen),
 		Admin:  adminSection{Address: c.Admin.Address, TokenFile: tokenFile},
 		Cluster: clusterSection{
 			Role:      string(c.Cluster.Role),
