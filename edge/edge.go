@@ -259,7 +259,7 @@ func (n *Node) startGossip() error {
 		Name: n.cfg.Name, Role: string(n.cfg.Cluster.Role), Bind: n.cfg.Cluster.Gossip, Advertise: n.cfg.Cluster.Advertise,
 		PeerAddr: n.peerAddr(), Join: n.cfg.Cluster.Join, Keys: n.cfg.Cluster.Keys,
 		Seed: n.seed, Partitions: parts, Logger: n.log.With("part", "gossip"),
-		OnMembers: n.membersChanged, OnPurge: n.purgeFromMember, OnConflict: n.fatal,
+		OnMembers: n.membersChanged, OnChange: n.applyChange, OnConflict: n.fatal,
 	})
 	if err != nil {
 		return err

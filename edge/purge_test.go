@@ -85,14 +85,14 @@ func TestPurgeLog_distrustsMembersForAMoment(t *testing.T) {
 func TestPurgeLog_secondRoundEndsTheDistrust(t *testing.T) {
 	var l purgeLog
 	now := time.Unix(1000, 0)
-	g := gossip.Purge{ID: "p", All: true}
+	g := gossip.Change{Kind: gossip.KindPurge, ID: "p", All: true}
 	l.add(purgeFrom(g), now)
 	g.ID += secondRound
 	l.add(purgeFrom(g), now.Add(time.Millisecond))
 	if !l.store(fill{since: l.generation(), key: "http://h/a", fromMember: true}, now.Add(2*time.Millisecond), func(bool) {}) {
 		t.Error("a member's copy is not stored although everybody has purged")
 	}
-	l.add(purgeFrom(gossip.Purge{ID: "q", All: true}), now.Add(3*time.Millisecond))
+	l.add(purgeFrom(gossip.Change{Kind: gossip.KindPurge, ID: "q", All: true}), now.Add(3*time.Millisecond))
 	if l.store(fill{since: l.generation(), key: "http://h/a", fromMember: true}, now.Add(4*time.Millisecond), func(bool) {}) {
 		t.Error("another purge is taken for settled")
 	}

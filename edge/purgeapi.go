@@ -2,9 +2,7 @@ package edge
 
 import (
 	"context"
-	"crypto/rand"
 	"crypto/subtle"
-	"encoding/hex"
 	"net/http"
 	"strings"
 	"time"
@@ -98,7 +96,7 @@ func pathOfKey(key string) string {
 }
 
 // purgeFrom makes a purge of what the cluster's members tell each other.
-func purgeFrom(g gossip.Purge) *purge {
+func purgeFrom(g gossip.Change) *purge {
 	set := func(list []string) map[string]bool {
 		m := make(map[string]bool, len(list))
 		for _, s := range list {
@@ -110,28 +108,32 @@ func purgeFrom(g gossip.Purge) *purge {
 	return &purge{
 		id: id, settled: second,
 		urls: set(g.URLs), tags: set(g.Tags), hosts: set(g.Hosts), prefixes: g.Prefixes,
-		all: g.All, soft: g.Soft, absences: g.Created,
+		all: g.All, soft: g.Soft, absences: g.Kind == gossip.KindCreated,
 	}
 }
 
-// purgeFromMember applies what another member purges.
-func (n *Node) purgeFromMember(g gossip.Purge) { n.apply(purgeFrom(g)) }
+// applyChange applies an entry of the cluster's log, from this node or another.
+// What one may do is bounded by its size, and it must be done when it returns.
+func (n *Node) applyChange(c gossip.Change) {
+	switch c.Kind {
+	case gossip.KindPurge, gossip.KindCreated:
+		n.apply(purgeFrom(c))
+	}
+}
 
-// spread applies a purge here and on every member, and returns who has
-// applied it and who has not when ctx ends.
+// spread has a change applied here (by applyChange) and on every member, and
+// returns its id, who has applied it and who has not when ctx ends. kind is its
+// label in edged_purges_total.
 //
 // It goes round twice. Between the first member's purge and the last one's, one
 // that has purged may be given the old response by one that has not: until the
 // second round it stores no member's copy of what was purged. The second round
 // keeps later requests off the forwards that began in between.
-func (n *Node) spread(ctx context.Context, kind string, g gossip.Purge) (acked, missing []string) {
+func (n *Node) spread(ctx context.Context, kind string, g gossip.Change) (id string, acked, missing []string) {
 	began := time.Now()
-	for range 2 {
-		n.apply(purgeFrom(g))
-		if acked, missing = n.gossip.Purge(ctx, g); len(acked) == 0 {
-			break // alone
-		}
-		g.ID += secondRound
+	if id, acked, missing = n.gossip.Spread(ctx, g); len(acked) > 0 {
+		g.ID = id + secondRound
+		_, acked, missing = n.gossip.Spread(ctx, g)
 	}
 	if len(missing) > 0 {
 		n.metrics.purges.WithLabelValues(kind, "incomplete").Inc()
@@ -139,13 +141,7 @@ func (n *Node) spread(ctx context.Context, kind string, g gossip.Purge) (acked, 
 		n.metrics.purges.WithLabelValues(kind, "complete").Inc()
 		n.metrics.purgeTime.Observe(time.Since(began).Seconds())
 	}
-	return acked, missing
-}
-
-func purgeID() string {
-	var b [12]byte
-	rand.Read(b[:])
-	return hex.EncodeToString(b[:])
+	return id, acked, missing
 }
 
 // purgeRequested is POST /v1/purge.
@@ -158,7 +154,7 @@ func (n *Node) purgeRequested(ctx context.Context, req admin.PurgeRequest) (admi
 	if err != nil {
 		return admin.PurgeResult{}, err
 	}
-	g := gossip.Purge{URLs: keys, Tags: req.Tags, Prefixes: prefixes, All: req.All, Soft: req.Soft}
+	g := gossip.Change{Kind: gossip.KindPurge, URLs: keys, Tags: req.Tags, Prefixes: prefixes, All: req.All, Soft: req.Soft}
 	for _, h := range req.Hosts {
 		host, ok := rfc9111.CanonicalHost(h, "http")
 		if !ok {
@@ -186,12 +182,12 @@ func (n *Node) created(ctx context.Context, urls []string) (admin.PurgeResult, e
 	if err != nil {
 		return admin.PurgeResult{}, err
 	}
-	return n.spreadAnswer(ctx, "created", gossip.Purge{URLs: keys, Created: true}, false), nil
+	return n.spreadAnswer(ctx, "created", gossip.Change{Kind: gossip.KindCreated, URLs: keys}, false), nil
 }
 
-func (n *Node) spreadAnswer(ctx context.Context, kind string, g gossip.Purge, behind bool) admin.PurgeResult {
-	g.ID = purgeID()
+func (n *Node) spreadAnswer(ctx context.Context, kind string, g gossip.Change, behind bool) admin.PurgeResult {
 	if behind {
+		g.ID = n.gossip.NewID()
 		members := 1
 		for _, m := range n.gossip.Members() {
 			if m.Name != n.cfg.Name && m.State != gossip.StateLeft {
@@ -207,11 +203,11 @@ func (n *Node) spreadAnswer(ctx context.Context, kind string, g gossip.Purge, be
 	}
 	ctx, cancel := context.WithTimeout(ctx, purgeWait)
 	defer cancel()
-	acked, missing := n.spread(ctx, kind, g)
+	id, acked, missing := n.spread(ctx, kind, g)
 	if missing == nil {
 		missing = []string{}
 	}
-	return admin.PurgeResult{ID: g.ID, Members: len(acked) + len(missing) + 1, Acked: len(acked) + 1, Missing: missing}
+	return admin.PurgeResult{ID: id, Members: len(acked) + len(missing) + 1, Acked: len(acked) + 1, Missing: missing}
 }
 
 // invalidate removes what an unsafe method made invalid (RFC 9111 §4.4), here
@@ -219,7 +215,7 @@ func (n *Node) spreadAnswer(ctx context.Context, kind string, g gossip.Purge, be
 func (n *Node) invalidate(ctx context.Context, keys []string) {
 	ctx, cancel := context.WithTimeout(ctx, invalidateWait)
 	defer cancel()
-	n.spread(ctx, "method", gossip.Purge{ID: purgeID(), URLs: keys})
+	n.spread(ctx, "method", gossip.Change{Kind: gossip.KindPurge, URLs: keys})
 }
 
 // servePurge is the PURGE method on the client address.
@@ -235,7 +231,7 @@ func (n *Node) servePurge(rq *request) {
 	}
 	ctx, cancel := context.WithTimeout(rq.r.Context(), purgeWait)
 	defer cancel()
-	acked, missing := n.spread(ctx, "url", gossip.Purge{ID: purgeID(), URLs: []string{rq.key.URL}})
+	_, acked, missing := n.spread(ctx, "url", gossip.Change{Kind: gossip.KindPurge, URLs: []string{rq.key.URL}})
 	h := rq.w.Header()
 	h["Content-Type"] = []string{"application/json"}
 	n.finishHead(rq, rfc9111.CacheStatus{Fwd: "method"}, "")

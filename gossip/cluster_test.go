@@ -31,7 +31,7 @@ type testNode struct {
 	logs    *logBuffer
 
 	mu     sync.Mutex
-	purges []Purge
+	purges []Change
 }
 
 // logBuffer holds what a member logged.
@@ -74,7 +74,7 @@ func startNode(t *testing.T, name string, join []string, change func(*Config)) (
 	cfg.PeerAddr = l.Addr().String()
 	cfg.Join = join
 	cfg.Logger = slog.New(slog.NewTextHandler(n.logs, &slog.HandlerOptions{Level: slog.LevelInfo}))
-	cfg.OnPurge = func(p Purge) {
+	cfg.OnChange = func(p Change) {
 		n.mu.Lock()
 		defer n.mu.Unlock()
 		n.purges = append(n.purges, p)
@@ -255,8 +255,8 @@ func TestCluster_purge(t *testing.T) {
 	eventually(t, 5*time.Second, "three members", func() bool { return a.Stats().Members[StateAlive] == 3 })
 	ctx, cancel := context.WithTimeout(t.Context(), 3*time.Second)
 	defer cancel()
-	p := Purge{ID: "p1", URLs: []string{"http://x/"}, Soft: true}
-	acked, missing := a.Purge(ctx, p)
+	p := Change{Kind: KindPurge, ID: "p1", URLs: []string{"http://x/"}, Soft: true}
+	_, acked, missing := a.Spread(ctx, p)
 	if !slices.Equal(acked, []string{"b", "c"}) || missing != nil {
 		t.Fatalf("acked %v, missing %v", acked, missing)
 	}
@@ -270,7 +270,7 @@ func TestCluster_purge(t *testing.T) {
 	c.stop()
 	ctx, cancel = context.WithTimeout(t.Context(), 200*time.Millisecond)
 	defer cancel()
-	acked, missing = a.Purge(ctx, Purge{ID: "p2", All: true})
+	_, acked, missing = a.Spread(ctx, Change{ID: "p2", Kind: KindPurge, All: true})
 	if !slices.Equal(acked, []string{"b"}) || !slices.Equal(missing, []string{"c"}) {
 		t.Fatalf("acked %v, missing %v", acked, missing)
 	}
@@ -353,7 +353,7 @@ func TestCluster_rotatesKeys(t *testing.T) {
 		ctx, cancel := context.WithTimeout(t.Context(), 2*time.Second)
 		defer cancel()
 		for _, n := range []*testNode{a, b} {
-			if _, missing := n.Purge(ctx, Purge{ID: n.cfg.Name + when}); missing != nil {
+			if _, _, missing := n.Spread(ctx, Change{Kind: KindPurge, ID: n.cfg.Name + when}); missing != nil {
 				t.Errorf("%s: %v miss %s's purge", when, missing, n.cfg.Name)
 			}
 		}

@@ -78,9 +78,9 @@ type Config struct {
 	// happen during a call are reported together after it.
 	OnMembers func([]Member)
 
-	// OnPurge applies the purge of another member, and must have done so when
-	// it returns. It may be called from several goroutines at once.
-	OnPurge func(Purge)
+	// OnChange applies a change, this member's own ones too, and must have done
+	// so when it returns. It may be called from several goroutines at once.
+	OnChange func(Change)
 
 	// OnConflict is called once, from a goroutine of gossip's own, when
 	// another live member has this member's name and was there first. The

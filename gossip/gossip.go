@@ -35,6 +35,7 @@ type Gossip struct {
 	replicas []*peerfilter.Replicas
 	members  atomic.Pointer[[]Member]
 	purged   recentIDs
+	clock    clock // of changes
 
 	sends        chan sendEffect
 	snapshotsOut chan struct{} // holds a token for each that is served

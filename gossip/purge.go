@@ -12,19 +12,6 @@ import (
 	"time"
 )
 
-// Purge is one action of an operator that every member is to apply. All of
-// its parts apply.
-type Purge struct {
-	ID       string   `json:"id"`                 // unique; the same purge applied twice is harmless
-	URLs     []string `json:"urls,omitempty"`     //
-	Tags     []string `json:"tags,omitempty"`     //
-	Prefixes []string `json:"prefixes,omitempty"` //
-	Hosts    []string `json:"hosts,omitempty"`    //
-	All      bool     `json:"all,omitempty"`      //
-	Soft     bool     `json:"soft,omitempty"`     // make stale, rather than remove
-	Created  bool     `json:"created,omitempty"`  // the URLs now exist: forget that they were absent
-}
-
 // Timers of a purge's fan-out.
 const (
 	maxPurgeLen   = 4 << 20
@@ -37,14 +24,22 @@ const (
 // errPurgeLen is a purge that no member would accept.
 var errPurgeLen = errors.New("the purge is longer than 4 MiB: split it")
 
-// Purge sends p to every other member and returns the names of those that
-// have applied it and of those that have not when ctx ends. Members that are
-// alive or suspected are tried until ctx ends; one that failed is tried once.
-// It does not apply p here: the caller does that, before or after.
+// Spread gives c an id and a stamp, has OnChange apply it here, and sends it to
+// every other member. It returns c's id and the names of the members that have
+// applied it and of those that have not when ctx ends. Members that are alive
+// or suspected are tried until ctx ends; one that failed is tried once.
 //
-// A member that joins later does not learn of p.
-func (g *Gossip) Purge(ctx context.Context, p Purge) (acked, missing []string) {
-	body, err := json.Marshal(p)
+// A change may be applied twice, and two changes of one member in either
+// order: what has to know an order goes by the stamps.
+func (g *Gossip) Spread(ctx context.Context, c Change) (id string, acked, missing []string) {
+	c.Stamp = g.clock.next(time.Now())
+	if c.ID == "" {
+		c.ID = g.NewID()
+	}
+	if g.cfg.OnChange != nil {
+		g.cfg.OnChange(c)
+	}
+	body, err := json.Marshal(c)
 	if err == nil && len(body) > maxPurgeLen {
 		err = errPurgeLen
 	}
@@ -55,7 +50,7 @@ func (g *Gossip) Purge(ctx context.Context, p Purge) (acked, missing []string) {
 			continue
 		}
 		if err != nil {
-			g.log.Error("purge cannot be sent", "id", p.ID, "error", err)
+			g.log.Error("purge cannot be sent", "id", c.ID, "error", err)
 			missing = append(missing, m.Name)
 			continue
 		}
@@ -68,13 +63,18 @@ func (g *Gossip) Purge(ctx context.Context, p Purge) (acked, missing []string) {
 				return
 			}
 			missing = append(missing, m.Name)
-			g.log.Warn("a member has not applied a purge", "member", m.Name, "id", p.ID, "error", err)
+			g.log.Warn("a member has not applied a purge", "member", m.Name, "id", c.ID, "error", err)
 		})
 	}
 	wg.Wait()
 	slices.Sort(acked)
 	slices.Sort(missing)
-	return acked, missing
+	return c.ID, acked, missing
+}
+
+// NewID returns an id for a change.
+func (g *Gossip) NewID() string {
+	return fmt.Sprintf("%016x-%016x", g.cfg.Boot, g.clock.next(time.Now()))
 }
 
 // purgeMember delivers a purge to one member. Its address is looked up anew
@@ -114,14 +114,15 @@ func (g *Gossip) purgeMember(ctx context.Context, name string, body []byte) erro
 // servePurge applies another member's purge before it answers.
 func (g *Gossip) servePurge(body []byte) (int, []byte) {
 	d := json.NewDecoder(bytes.NewReader(body))
-	var p Purge
-	if err := d.Decode(&p); err != nil || p.ID == "" {
-		return http.StatusBadRequest, []byte("a purge is JSON with an id\n")
+	var c Change
+	if err := d.Decode(&c); err != nil || c.ID == "" {
+		return http.StatusBadRequest, []byte("a change is JSON with an id\n")
 	}
 	g.do(func(now time.Duration) { g.core.counts.received(kindPurge, len(body)) })
-	if g.cfg.OnPurge != nil && !g.purged.has(p.ID) {
-		g.cfg.OnPurge(p)
-		g.purged.add(p.ID)
+	if g.cfg.OnChange != nil && !g.purged.has(c.ID) {
+		g.clock.merge(c.Stamp, time.Now())
+		g.cfg.OnChange(c)
+		g.purged.add(c.ID)
 	}
 	return http.StatusOK, []byte(`{"applied":true}` + "\n")
 }

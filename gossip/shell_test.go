@@ -57,7 +57,7 @@ func TestHandler_bounds(t *testing.T) {
 	checkLeaks(t)
 	a := mustStart(t, "a", nil, nil)
 	signer := mustAuth(t, testKey)
-	big, err := json.Marshal(Purge{ID: strings.Repeat("x", maxPurgeLen)})
+	big, err := json.Marshal(Change{ID: strings.Repeat("x", maxPurgeLen)})
 	if err != nil {
 		t.Fatal(err)
 	}
