@@ -132,6 +132,10 @@ func (n *fakeNode) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	} else {
 		n.misses++
 	}
+	if n.fault == "dies-early" && n.cfg.Name == "edge-b" && n.hits+n.misses == 20 {
+		fmt.Fprintln(os.Stderr, "panic: so soon")
+		os.Exit(2)
+	}
 	if n.fault == "dies-later" && n.cfg.Name == "edge-b" && n.hits+n.misses == 300 {
 		fmt.Fprintln(os.Stderr, "panic: what now")
 		os.Exit(2)

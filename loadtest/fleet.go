@@ -242,6 +242,31 @@ func (f *Fleet) WaitFormed(ctx context.Context) error {
 	return nil
 }
 
+// ended waits for a process to be gone, at most so long, and returns the first
+// that is; nil: all live.
+func (f *Fleet) ended(within time.Duration) *Member {
+	timer := time.NewTimer(within)
+	defer timer.Stop()
+	first := make(chan *Member, len(f.Members))
+	stop := make(chan struct{})
+	defer close(stop)
+	for _, m := range f.Members {
+		go func() {
+			select {
+			case <-m.Done():
+				first <- m
+			case <-stop:
+			}
+		}()
+	}
+	select {
+	case m := <-first:
+		return m
+	case <-timer.C:
+		return nil
+	}
+}
+
 func (f *Fleet) admins() []*admin {
 	var as []*admin
 	for _, m := range f.Members {

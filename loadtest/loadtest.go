@@ -28,7 +28,7 @@ type Options struct {
 	Absent   *Share        // part of the requests that asks for keys that do not exist; nil: the scenario's
 	Zipf     *float64      // exponent of the popularity, 0 is uniform; nil: the scenario's
 	Size     *SizeRange    // of bodies; nil: the scenario's
-	Seed     uint64        // same seed, same requests at the same times; 0: the scenario's
+	Seed     *uint64       // same seed, same requests at the same times; nil: the scenario's
 
 	NoFilters bool // the control group: every local miss asks every peer
 	Compare   bool // both groups in turn with the same seed

@@ -229,7 +229,7 @@ func (r *runner) group(ctx context.Context, s Scenario, filters bool) (g Group, 
 	rec := newRecorder()
 	d := newDriver(c.targets, c.host, connections, rec)
 	defer d.close()
-	if err := r.prepare(ctx, s, c, d, filters); err != nil {
+	if err := c.whileAlive(ctx, func(ctx context.Context) error { return r.prepare(ctx, s, c, d, filters) }); err != nil {
 		return g, err
 	}
 
@@ -264,6 +264,50 @@ func (r *runner) group(ctx context.Context, s Scenario, filters bool) (g Group, 
 	g.Series, g.Events, _ = mon.result()
 	g.Disagreements = crossCheck(&g, counts, g.OriginCounts)
 	return g, nil
+}
+
+// whileAlive runs a step that needs every node. When a process of the fleet ends
+// meanwhile the step is cancelled, and the error says which one and its last
+// words rather than what the step saw of it.
+func (c *cluster) whileAlive(ctx context.Context, step func(context.Context) error) error {
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	var wg sync.WaitGroup
+	if c.fleet != nil {
+		for _, m := range c.fleet.Members {
+			wg.Go(func() {
+				select {
+				case <-m.Done():
+					cancel(&deathError{m})
+				case <-ctx.Done():
+				}
+			})
+		}
+	}
+	err := step(ctx)
+	if c.fleet != nil && err != nil && ctx.Err() == nil {
+		// A refused connection is often seen before the end of its process is.
+		if m := c.fleet.ended(deathGrace); m != nil {
+			err = &deathError{m}
+		}
+	}
+	cancel(nil)
+	wg.Wait()
+	if death := (*deathError)(nil); errors.As(context.Cause(ctx), &death) {
+		return death
+	}
+	return err
+}
+
+// deathGrace is how long after a failed request a process may take to be seen
+// as gone.
+const deathGrace = time.Second
+
+// deathError says that a node ended while it was needed.
+type deathError struct{ m *Member }
+
+func (e *deathError) Error() string {
+	return fmt.Sprintf("node %s died before the measurement: %s%s", e.m.Name, e.m.exitOr("exit status 0"), e.m.lastWords())
 }
 
 // prepare brings the cluster into the state in which the scenario begins.

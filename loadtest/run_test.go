@@ -160,6 +160,11 @@ func TestRun_findsFaults(t *testing.T) {
 				t.Errorf("got %v, want a wrong body", err)
 			}
 		}},
+		{"dies-early", func(t *testing.T, r Report, err error, out string) {
+			if err == nil || !strings.Contains(err.Error(), "node edge-b died before the measurement: exit status 2") || !strings.Contains(err.Error(), "panic: so soon") {
+				t.Errorf("got %v, want that the node died, and why", err)
+			}
+		}},
 		{"miscounts", func(t *testing.T, r Report, err error, out string) {
 			if err != nil || len(r.Disagreements) == 0 || !strings.Contains(out, "The counts disagree") {
 				t.Errorf("%v, disagreements %q", err, r.Disagreements)

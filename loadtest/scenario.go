@@ -218,8 +218,8 @@ func scenarioOf(o Options) (Scenario, error) {
 	if o.Size != nil {
 		s.Size = *o.Size
 	}
-	if o.Seed != 0 {
-		s.Seed = o.Seed
+	if o.Seed != nil {
+		s.Seed = *o.Seed
 	}
 	stretch := 1.0
 	if total := s.duration(); o.Duration != 0 && total > 0 {

@@ -3,6 +3,8 @@ package main
 import (
 	"context"
 	"errors"
+	"fmt"
+	"math"
 	"os/signal"
 	"syscall"
 	"time"
@@ -10,17 +12,22 @@ import (
 	"edged/loadtest"
 )
 
+// loadtestCmd groups what has to do with load tests; the name alone runs one.
 type loadtestCmd struct {
+	Run loadtestRunCmd `cmd:"" default:"withargs" help:"Measure a cluster, its own or a running one."`
+}
+
+type loadtestRunCmd struct {
 	Scenario string `arg:"" optional:"" placeholder:"SCENARIO|FILE" help:"steady (the default), flood, churn, hot, mixed, or a YAML file."`
 
-	Rate     float64             `placeholder:"N" help:"Requests a second, all nodes together. In a scenario of several phases: the peak, that is of the busiest phase; the others are scaled with it."`
-	Duration time.Duration       `placeholder:"TIME" help:"Time to measure."`
-	Nodes    int                 `placeholder:"N" help:"Nodes to start."`
-	Keys     count               `placeholder:"N" help:"Existing keys: 50000, 5e4 or 50k."`
+	Rate     *float64            `placeholder:"N" help:"Requests a second, all nodes together. In a scenario of several phases: the peak, that is of the busiest phase; the others are scaled with it."`
+	Duration *time.Duration      `placeholder:"TIME" help:"Time to measure."`
+	Nodes    *int                `placeholder:"N" help:"Nodes to start."`
+	Keys     *count              `placeholder:"N" help:"Existing keys: 50000, 5e4 or 50k."`
 	Absent   *loadtest.Share     `placeholder:"SHARE" help:"Share of the requests for keys that do not exist: 65% or 0.65."`
 	Zipf     *float64            `placeholder:"S" help:"Exponent of the keys' popularity, such as 0.9; 0 is uniform."`
 	Size     *loadtest.SizeRange `placeholder:"SIZE" help:"Size of bodies: 4KiB, or a range 1KiB-64KiB."`
-	Seed     uint64              `placeholder:"N" help:"Same seed, same requests."`
+	Seed     *uint64             `placeholder:"N" help:"Same seed, same requests."`
 
 	NoFilters bool   `xor:"groups" help:"The control group: every local miss asks every peer."`
 	Compare   bool   `xor:"groups" help:"Both groups in turn, side by side."`
@@ -31,10 +38,10 @@ type loadtestCmd struct {
 	TokenFile string   `placeholder:"FILE" type:"path" help:"File with the token of those."`
 	Host      string   `placeholder:"HOST" help:"Host of every request."`
 
-	Connections int `placeholder:"N" help:"Most requests in flight (512)."`
+	Connections *int `placeholder:"N" help:"Most requests in flight (512)."`
 }
 
-func (loadtestCmd) Help() string {
+func (loadtestRunCmd) Help() string {
 	return `Starts an origin and a cluster of this binary on loopback, sends requests on a schedule whatever the
 answers' pace, checks every answer, and prints a summary. What is not given comes from the scenario.
 
@@ -48,27 +55,35 @@ Exit code: 0, 1 when a threshold of the scenario (fail_if) is broken, the test f
 }
 
 // Run executes one load test.
-func (c *loadtestCmd) Run(p *process) error {
+func (c *loadtestRunCmd) Run(p *process) error {
 	opts := loadtest.Options{
-		Scenario:    c.Scenario,
-		Rate:        c.Rate,
-		Duration:    c.Duration,
-		Nodes:       c.Nodes,
-		Keys:        int(c.Keys),
-		Absent:      c.Absent,
-		Zipf:        c.Zipf,
-		Size:        c.Size,
-		Seed:        c.Seed,
-		NoFilters:   c.NoFilters,
-		Compare:     c.Compare,
-		ReportDir:   c.Report,
-		Targets:     c.Target,
-		Admins:      c.Admin,
-		Host:        c.Host,
-		Connections: c.Connections,
-		Out:         p.stdout,
-		Command:     append([]string{"edged"}, p.args...),
-		Version:     readBuild().Version,
+		Scenario:  c.Scenario,
+		Absent:    c.Absent,
+		Zipf:      c.Zipf,
+		Size:      c.Size,
+		Seed:      c.Seed,
+		NoFilters: c.NoFilters,
+		Compare:   c.Compare,
+		ReportDir: c.Report,
+		Targets:   c.Target,
+		Admins:    c.Admin,
+		Host:      c.Host,
+		Out:       p.stdout,
+		Command:   append([]string{"edged"}, p.args...),
+		Version:   readBuild().Version,
+	}
+	var keys *int
+	if c.Keys != nil {
+		keys = (*int)(c.Keys)
+	}
+	if err := errors.Join(
+		given(&opts.Rate, c.Rate, "--rate", "requests a second, such as 2000"),
+		given(&opts.Duration, c.Duration, "--duration", "a time, such as 30s"),
+		given(&opts.Nodes, c.Nodes, "--nodes", "a number from 1"),
+		given(&opts.Keys, keys, "--keys", "a number from 1"),
+		given(&opts.Connections, c.Connections, "--connections", "a number from 1"),
+	); err != nil {
+		return usageError{err}
 	}
 	var err error
 	if c.TokenFile != "" {
@@ -89,4 +104,17 @@ func (c *loadtestCmd) Run(p *process) error {
 		return errors.New("interrupted")
 	}
 	return err
+}
+
+// given takes the value of a flag that must be above 0 where it is given: an
+// option's zero means the default, which nobody asks for by writing 0.
+func given[T int | float64 | time.Duration](to, flag *T, name, want string) error {
+	switch {
+	case flag == nil:
+		return nil
+	case !(*flag > 0) || math.IsInf(float64(*flag), 0):
+		return fmt.Errorf("%s %v: want %s", name, *flag, want)
+	}
+	*to = *flag
+	return nil
 }

@@ -70,6 +70,7 @@ func execute(p *process) (code int) {
 		kong.Description("A self-hosted CDN edge node: caches HTTP in front of origins, in a cluster whose nodes know by gossiped filters what the others hold.\n\nTry: edged demo"),
 		kong.Writers(p.stdout, p.stderr),
 		kong.ConfigureHelp(kong.HelpOptions{Compact: true, WrapUpperBound: 100}),
+		kong.Help(showHelp),
 		kong.Bind(p),
 		kong.Exit(func(code int) { panic(helpShown{code}) }),
 	)
@@ -96,6 +97,15 @@ func execute(p *process) (code int) {
 }
 
 type helpShown struct{ code int }
+
+// showHelp prints the help of the command that was meant. That of a group whose
+// name alone runs one of its commands is the help of that one.
+func showHelp(o kong.HelpOptions, ctx *kong.Context) error {
+	if n := ctx.Selected(); n != nil && n.DefaultCmd != nil {
+		ctx.Path = append(ctx.Path, &kong.Path{Parent: n, Command: n.DefaultCmd})
+	}
+	return kong.DefaultHelpPrinter(o, ctx)
+}
 
 // helpHint names the help page of the command that was meant.
 func helpHint(err error) string {

@@ -67,6 +67,15 @@ func TestCommands_exitCodes(t *testing.T) {
 		{"demo of no nodes", []string{"demo", "--nodes", "0"}, "", exitUsage, "", "--nodes 0"},
 		{"demo above the last port", []string{"demo", "--base-port", "65534"}, "", exitUsage, "", "--base-port 65534"},
 		{"loadtest of an unknown scenario", []string{"loadtest", "stedy"}, "", exitUsage, "", "stedy"},
+		{"loadtest at no rate", []string{"loadtest", "--rate", "0"}, "", exitUsage, "", "--rate 0: want"},
+		{"loadtest at no number", []string{"loadtest", "--rate", "NaN"}, "", exitUsage, "", "--rate NaN: want"},
+		{"loadtest at an endless rate", []string{"loadtest", "--rate", "Inf"}, "", exitUsage, "", "--rate +Inf: want"},
+		{"loadtest of no nodes", []string{"loadtest", "--nodes", "0"}, "", exitUsage, "", "--nodes 0: want"},
+		{"loadtest of less than no nodes", []string{"loadtest", "--nodes=-1"}, "", exitUsage, "", "--nodes -1: want"},
+		{"loadtest of no time", []string{"loadtest", "--duration", "0s"}, "", exitUsage, "", "--duration 0s: want"},
+		{"loadtest of no keys", []string{"loadtest", "--keys", "0"}, "", exitUsage, "", "--keys 0: want"},
+		{"loadtest with no connection", []string{"loadtest", "--connections", "0"}, "", exitUsage, "", "--connections 0: want"},
+		{"loadtest of too much at once", []string{"loadtest", "--rate", "0", "--nodes", "0"}, "", exitUsage, "", "--nodes 0: want"},
 		{"loadtest of both and one group", []string{"loadtest", "--compare", "--no-filters"}, "", exitUsage, "", "can't be used together"},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
