@@ -21,9 +21,12 @@ type pair struct {
 	stored int
 }
 
-func newPair(t testing.TB) *pair {
+func newPair(t testing.TB) *pair { return newPairOf(t, 64) }
+
+// newPairOf is newPair with filters of so many blocks.
+func newPairOf(t testing.TB, blocks uint32) *pair {
 	p := &pair{t: t, now: time.Second}
-	part := []Partition{{Name: "hot", Params: peerfilter.Params{Layout: peerfilter.LayoutSectors, Blocks: 64}}}
+	part := []Partition{{Name: "hot", Params: peerfilter.Params{Layout: peerfilter.LayoutSectors, Blocks: blocks}}}
 	for i, c := range []**core{&p.a, &p.b} {
 		var err error
 		*c, err = newCore(coreConfig{
@@ -160,8 +163,11 @@ func (p *pair) equal() {
 }
 
 // live takes the pair to a live replica of some keys.
-func live(t testing.TB) *pair {
-	p := newPair(t)
+func live(t testing.TB) *pair { return livePair(t, 64) }
+
+// livePair is live with filters of so many blocks.
+func livePair(t testing.TB, blocks uint32) *pair {
+	p := newPairOf(t, blocks)
 	p.serve(p.wait())
 	p.store(50)
 	p.deliver(p.flush()...)
@@ -624,7 +630,7 @@ func TestReplica_recordThatLiesIsFound(t *testing.T) {
 	}
 	b := appendFrameHeader(nil, 0, p.b.sender, p.b.cfg.boot)
 	// The head is right, so only the record itself can give it away.
-	b = appendSection(b, section{part: s.key, epoch: s.epoch, head: s.seq + 1, hash: s.shadow.SetHash(), first: s.seq + 1, records: [][]byte{data}})
+	b = appendRecords(b, section{part: s.key, epoch: s.epoch, head: s.seq + 1, hash: s.shadow.SetHash(), first: s.seq + 1}, data)
 	p.deliver(sendEffect{payload: sealFrame(b)})
 	p.want(ReplicaDiverged, false)
 }

@@ -4,6 +4,7 @@ import (
 	"encoding/binary"
 	"errors"
 	"hash/crc32"
+	"iter"
 )
 
 // A frame is one message from a member to another. Everything is big-endian.
@@ -71,8 +72,31 @@ type section struct {
 	count   uint32
 	rate    uint32
 	first   uint64
-	records [][]byte
+	records records
 }
+
+// records are some records of a section as they stand in the frame: no list of
+// them is made, which for the shortest records would be eight times as long as
+// the frame.
+type records struct {
+	n    int
+	wire []byte // alias of the frame
+}
+
+// all yields the records in sequence.
+func (r records) all() iter.Seq[[]byte] {
+	return func(yield func([]byte) bool) {
+		for b := r.wire; len(b) > 0; {
+			end := recordPrefix + uint24(b)
+			if !yield(b[recordPrefix:end:end]) {
+				return
+			}
+			b = b[end:]
+		}
+	}
+}
+
+func uint24(b []byte) int { return int(b[0])<<16 | int(b[1])<<8 | int(b[2]) }
 
 // Reasons for which a frame is not read; they are also the names of counters.
 var (
@@ -89,8 +113,8 @@ func appendFrameHeader(b []byte, flags byte, sender, boot uint64) []byte {
 	return binary.BigEndian.AppendUint64(b, boot)
 }
 
-// appendSection appends one partition's section; there are at most maxRecords
-// records, each below 16 MiB.
+// appendSection appends one partition's section up to its records, of which
+// s.records.n are appended next; at most maxRecords.
 func appendSection(b []byte, s section) []byte {
 	b = binary.BigEndian.AppendUint64(b, s.part)
 	b = binary.BigEndian.AppendUint32(b, s.epoch)
@@ -99,12 +123,13 @@ func appendSection(b []byte, s section) []byte {
 	b = binary.BigEndian.AppendUint32(b, s.count)
 	b = binary.BigEndian.AppendUint32(b, s.rate)
 	b = binary.BigEndian.AppendUint64(b, s.first)
-	b = binary.BigEndian.AppendUint16(b, uint16(len(s.records)))
-	for _, r := range s.records {
-		b = append(b, byte(len(r)>>16), byte(len(r)>>8), byte(len(r)))
-		b = append(b, r...)
-	}
-	return b
+	return binary.BigEndian.AppendUint16(b, uint16(s.records.n))
+}
+
+// appendRecord appends one record of the last section, below 16 MiB.
+func appendRecord(b, r []byte) []byte {
+	b = append(b, byte(len(r)>>16), byte(len(r)>>8), byte(len(r)))
+	return append(b, r...)
 }
 
 // sealFrame appends the sum.
@@ -112,8 +137,8 @@ func sealFrame(b []byte) []byte {
 	return binary.BigEndian.AppendUint32(b, crc32.Checksum(b, castagnoli))
 }
 
-// decodeFrame reads a frame of up to limit bytes. It allocates no more than
-// the list of sections and records, which the length of b bounds.
+// decodeFrame reads a frame of up to limit bytes. It allocates nothing but the
+// list of sections, of which there are maxPartitions at most.
 func decodeFrame(b []byte, limit int) (frame, error) {
 	var f frame
 	switch {
@@ -149,18 +174,17 @@ func decodeFrame(b []byte, limit int) (frame, error) {
 		}
 		n := int(binary.BigEndian.Uint16(b[44:]))
 		b = b[sectionLen:]
+		size := 0
 		for range n {
-			if len(b) < recordPrefix {
+			if len(b) < size+recordPrefix {
 				return frame{}, errFrameMalformed
 			}
-			size := int(b[0])<<16 | int(b[1])<<8 | int(b[2])
-			b = b[recordPrefix:]
-			if size > len(b) {
+			if size += recordPrefix + uint24(b[size:]); size > len(b) {
 				return frame{}, errFrameMalformed
 			}
-			s.records = append(s.records, b[:size:size])
-			b = b[size:]
 		}
+		s.records = records{n, b[:size:size]}
+		b = b[size:]
 		f.sections = append(f.sections, s)
 	}
 	return f, nil

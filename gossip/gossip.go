@@ -219,7 +219,7 @@ func (g *Gossip) eventLocked(now time.Duration, e event) {
 		}
 		kind := kindHead
 		for _, s := range f.sections {
-			if len(s.records) > 0 {
+			if s.records.n > 0 {
 				kind = kindDelta
 			}
 		}

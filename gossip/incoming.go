@@ -225,8 +225,10 @@ func (c *core) section(now time.Duration, p *peer, i int, s section) {
 		c.quarantine(now, p, i, "its filter is too full to be of use")
 		return
 	}
-	for k, data := range s.records {
-		c.record(now, p, i, s.first+uint64(k), data)
+	seq := s.first
+	for data := range s.records.all() {
+		c.record(now, p, i, seq, data)
+		seq++
 	}
 	// A message that overtook another has an older head.
 	if s.head >= r.seq && (s.head >= r.head || !r.headSure || r.synced) {

@@ -9,9 +9,13 @@ import (
 
 // Bounds of the log of a stream, from which peers that missed records are
 // served. 60 s of 1 000 stored and evicted responses a second are about 1 MB.
+//
+// It never holds more than a snapshot weighs, for then that is what a peer
+// should fetch; but what costs less than a request is not worth one.
 const (
-	logTime  = 60 * time.Second
-	logBytes = 4 << 20
+	logTime     = 60 * time.Second
+	maxLogBytes = 4 << 20
+	minLogBytes = 64 << 10
 
 	// maxRecordLen is the longest record that travels as such. A flush that
 	// changed more truncates the log, and peers pull a snapshot.
@@ -96,9 +100,9 @@ func (c *core) flushStream(now, dt time.Duration, s *stream) (size int) {
 		s.seq++
 		s.hash = s.shadow.SetHash()
 		data, err := peerfilter.AppendRecord(nil, s.params, peerfilter.Record{Seq: s.seq, SetHash: s.hash, Transitions: c.trans})
-		if err != nil || len(data) > maxRecordLen || c.trans.Len() > int(s.params.Bits()/8) && c.trans.Len() > 4096 {
-			// More than a quarter of what a snapshot costs, or not to be told
-			// as a record: peers see the gap and pull a snapshot.
+		if err != nil || len(data) > maxRecordLen || changes > int(s.params.Bits()/8) && changes > 4096 {
+			// About as much as a snapshot costs, or not to be told as a
+			// record: peers see the gap and pull a snapshot.
 			s.log, s.logBytes, s.floor = nil, 0, s.seq
 			c.counts.truncations++
 			continue
@@ -110,7 +114,7 @@ func (c *core) flushStream(now, dt time.Duration, s *stream) (size int) {
 	s.count = uint32(min(s.shadow.Count(), 1<<32-1))
 	s.rate += (float64(changes)/dt.Seconds() - s.rate) * 0.2
 	drop := 0
-	for drop < len(s.log) && (s.logBytes > logBytes || now-s.log[drop].at > logTime) {
+	for drop < len(s.log) && (s.logBytes > s.maxLog() || now-s.log[drop].at > logTime) {
 		s.logBytes -= len(s.log[drop].data)
 		s.floor = s.log[drop].seq
 		drop++
@@ -122,24 +126,33 @@ func (c *core) flushStream(now, dt time.Duration, s *stream) (size int) {
 	return size
 }
 
-// section is what a message says of the stream, with the records after after
-// that fit into limit bytes; none when the log does not reach back so far.
-func (s *stream) section(after uint64, limit int) section {
-	sec := section{
-		part: s.key, epoch: s.epoch, head: s.seq, hash: s.hash,
-		count: s.count, rate: uint32(min(s.rate*60, 1<<32-1)), first: after + 1,
-	}
-	if after < s.floor || after >= s.seq {
-		return sec
-	}
-	size := sectionLen
-	for _, l := range s.log[after-s.floor:] {
-		if size += recordPrefix + len(l.data); size > limit || len(sec.records) == maxRecords {
-			break
+// maxLog bounds the log's bytes.
+func (s *stream) maxLog() int {
+	return int(min(max(s.params.Bits()/8, minLogBytes), maxLogBytes))
+}
+
+// append appends what a message says of the stream, with the records after
+// after that fit into limit bytes; none when the log does not reach back so
+// far. It returns how many they are.
+func (s *stream) append(b []byte, after uint64, limit int) ([]byte, int) {
+	var recs []logged
+	if after >= s.floor && after < s.seq {
+		size := sectionLen
+		for n, l := range s.log[after-s.floor:] {
+			if size += recordPrefix + len(l.data); size > limit || n == maxRecords {
+				break
+			}
+			recs = s.log[after-s.floor:][:n+1]
 		}
-		sec.records = append(sec.records, l.data)
 	}
-	return sec
+	b = appendSection(b, section{
+		part: s.key, epoch: s.epoch, head: s.seq, hash: s.hash,
+		count: s.count, rate: uint32(min(s.rate*60, 1<<32-1)), first: after + 1, records: records{n: len(recs)},
+	})
+	for _, l := range recs {
+		b = appendRecord(b, l.data)
+	}
+	return b, len(recs)
 }
 
 // behind is where the peer really stands in the stream: it misses the records
@@ -183,12 +196,11 @@ func (c *core) send(now time.Duration, p *peer) {
 			continue
 		}
 		after := s.behind(p.cursors[i])
-		sec := s.section(after, room+sectionLen)
-		before := len(b)
-		b = appendSection(b, sec)
+		before, n := len(b), 0
+		b, n = s.append(b, after, room+sectionLen)
 		room -= len(b) - before - sectionLen
-		records += len(sec.records)
-		p.cursors[i] = cursor{s.epoch, after + uint64(len(sec.records))}
+		records += n
+		p.cursors[i] = cursor{s.epoch, after + uint64(n)}
 	}
 	b = sealFrame(b)
 	p.busy = true
@@ -245,8 +257,8 @@ func (c *core) deltas(part int, boot uint64, epoch uint32, after uint64) ([]byte
 	if boot != c.cfg.boot || epoch == 0 || epoch != s.epoch || after < s.floor || after > s.seq {
 		return nil, false
 	}
-	sec := s.section(after, maxDeltasLen-frameOverhead)
-	return sealFrame(appendSection(appendFrameHeader(nil, 0, c.sender, c.cfg.boot), sec)), true
+	b, _ := s.append(appendFrameHeader(nil, 0, c.sender, c.cfg.boot), after, maxDeltasLen-frameOverhead)
+	return sealFrame(b), true
 }
 
 // snapshot returns a published state of a stream of ours, not older than

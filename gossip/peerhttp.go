@@ -34,7 +34,7 @@ const (
 func (g *Gossip) Handler() http.Handler { return http.HandlerFunc(g.serveHTTP) }
 
 func (g *Gossip) serveHTTP(w http.ResponseWriter, r *http.Request) {
-	body, err := io.ReadAll(http.MaxBytesReader(w, r.Body, maxPurgeLen))
+	body, err := readBody(http.MaxBytesReader(w, r.Body, maxPurgeLen), r.ContentLength)
 	if err != nil {
 		http.Error(w, "request body is too large or incomplete", http.StatusRequestEntityTooLarge)
 		return
@@ -170,7 +170,7 @@ func (g *Gossip) call(ctx context.Context, method, addr, path string, body []byt
 	}
 	defer resp.Body.Close()
 	limit = max(limit, 4096)
-	b, err := io.ReadAll(io.LimitReader(resp.Body, int64(limit)+1))
+	b, err := readBody(io.LimitReader(resp.Body, int64(limit)+1), resp.ContentLength)
 	if err != nil {
 		return nil, fmt.Errorf("read the answer of %s: %w", addr, err)
 	}
@@ -190,6 +190,31 @@ func (g *Gossip) call(ctx context.Context, method, addr, path string, body []byt
 		return nil, errGone
 	}
 	return nil, fmt.Errorf("%s answered %d: %.200q", addr, resp.StatusCode, b)
+}
+
+// readBody reads all of a body that says that it has length bytes, -1 for
+// unknown. Up to 256 KiB that is believed, so that nothing is allocated twice;
+// else the memory follows what really comes.
+func readBody(r io.Reader, length int64) ([]byte, error) {
+	const believed = 256 << 10
+	if length < 0 {
+		length = 16 << 10
+	}
+	// One byte more, in which the end is found.
+	b := make([]byte, 0, min(length, believed)+1)
+	for {
+		n, err := r.Read(b[len(b):cap(b)])
+		b = b[:len(b)+n]
+		if err == io.EOF {
+			return b, nil
+		}
+		if err != nil {
+			return b, err
+		}
+		if len(b) == cap(b) {
+			b = append(make([]byte, 0, 2*cap(b)), b...)
+		}
+	}
 }
 
 // newClient returns the client of peer requests: nobody else's connections,

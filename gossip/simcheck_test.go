@@ -71,7 +71,7 @@ func (s *sim) checkSelf(n *simNode) {
 		if last := &(*states)[st.seq]; !last.known {
 			*last = simState{st.hash, s.now, true}
 		}
-		if len(st.log) > 0 && (st.logBytes > logBytes || s.now-st.log[0].at > logTime+2*n.core.flushInterval()) {
+		if len(st.log) > 0 && (st.logBytes > st.maxLog() || s.now-st.log[0].at > logTime+2*n.core.flushInterval()) {
 			s.fail("%s keeps %d bytes of log, the oldest record of %v", n.name, st.logBytes, st.log[0].at)
 		}
 		if len(st.log) != int(st.seq-st.floor) {

@@ -7,6 +7,7 @@ import (
 	"os"
 	"path/filepath"
 	"reflect"
+	"slices"
 	"strings"
 	"testing"
 
@@ -24,9 +25,19 @@ func testMeta() nodeMeta {
 
 func testFrame() []byte {
 	b := appendFrameHeader(nil, flagDraining, nameKey("edge-a"), 0x0102030405060708)
-	b = appendSection(b, section{part: nameKey("hot"), epoch: 1, head: 9, hash: 0xdead, count: 80, rate: 7, first: 8, records: [][]byte{{1, 2}, {3}}})
+	b = appendRecords(b, section{part: nameKey("hot"), epoch: 1, head: 9, hash: 0xdead, count: 80, rate: 7, first: 8}, []byte{1, 2}, []byte{3})
 	b = appendSection(b, section{part: nameKey("tail"), epoch: 2, head: 1, hash: 0xbeef, first: 2})
 	return sealFrame(b)
+}
+
+// appendRecords appends a section with records.
+func appendRecords(b []byte, s section, recs ...[]byte) []byte {
+	s.records.n = len(recs)
+	b = appendSection(b, s)
+	for _, r := range recs {
+		b = appendRecord(b, r)
+	}
+	return b
 }
 
 func testHeads() []head {
@@ -71,7 +82,7 @@ func TestWire_roundTrips(t *testing.T) {
 		t.Fatalf("frame: %+v, %v", f, err)
 	}
 	if s := f.sections[0]; s.epoch != 1 || s.head != 9 || s.hash != 0xdead || s.count != 80 || s.rate != 7 || s.first != 8 ||
-		!reflect.DeepEqual(s.records, [][]byte{{1, 2}, {3}}) {
+		!reflect.DeepEqual(slices.Collect(s.records.all()), [][]byte{{1, 2}, {3}}) {
 		t.Errorf("section: %+v", s)
 	}
 	hs, err := decodeHeads(appendHeads(nil, testHeads()))
@@ -154,7 +165,10 @@ func FuzzFrame(f *testing.F) {
 		}
 		again := appendFrameHeader(nil, fr.flags, fr.sender, fr.boot)
 		for _, s := range fr.sections {
-			again = appendSection(again, s)
+			again = append(appendSection(again, s), s.records.wire...)
+			if n := len(slices.Collect(s.records.all())); n != s.records.n {
+				t.Errorf("%d records, not %d", n, s.records.n)
+			}
 		}
 		if again = sealFrame(again); !bytes.Equal(again, b) {
 			t.Errorf("%x became %x", b, again)

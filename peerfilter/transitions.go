@@ -5,9 +5,12 @@ import (
 	"slices"
 )
 
-// MaxTransitions bounds the positions of one record: 1 MiB of them. A state that
+// MaxTransitions bounds the positions of one record: 320 KiB of them. A state that
 // differs by more is sent in several records, or as a snapshot.
-const MaxTransitions = 1 << 18
+//
+// Whoever decodes keeps two lists of them, so with a copy of a message of 256
+// KiB that makes 896 KiB, and no message costs more than 1 MiB.
+const MaxTransitions = 5 << 14
 
 // Transitions is the difference between two published states of one filter:
 // positions that became set and positions that became clear. They are
