@@ -123,6 +123,7 @@ func (c *core) receive(now time.Duration, f frame) {
 		return
 	}
 	c.heard(now, p)
+	defer c.touch(p)
 	if f.flags&flagDraining != 0 && !p.meta.draining() {
 		p.meta.flags |= flagDraining
 		c.offered(now, p, false)
@@ -383,6 +384,7 @@ func (c *core) mergeHeads(now time.Duration, hs []head) {
 		if r.synced && r.epoch == h.epoch && h.seq > r.head {
 			r.head, r.headHash, r.headSure = h.seq, h.hash, false
 			c.settle(now, p, i)
+			c.touch(p)
 		}
 	}
 }
@@ -433,6 +435,7 @@ func (c *core) audit(now time.Duration) {
 			recount, kept, err := c.replicas[i].Audit(p.name)
 			if err != nil || recount != kept || kept != r.hash {
 				c.diverge(now, p, i, "its bits do not add up to its set-hash")
+				c.touch(p)
 			}
 			return
 		}

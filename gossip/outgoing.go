@@ -68,17 +68,21 @@ func (c *core) publish(now time.Duration, part int, shadow *peerfilter.Shadow) {
 			p.lastSent = now - time.Hour
 		}
 	}
+	c.touchAll()
 	c.emit(metaEffect{})
 }
 
-// flush turns what changed since the last one into records.
-func (c *core) flush(now time.Duration) {
+// flush turns what changed since the last one into records. It reports whether
+// there is any news for the peers.
+func (c *core) flush(now time.Duration) (news bool) {
 	dt := max(now-c.lastFlush, time.Millisecond)
 	c.lastFlush = now
 	out := 0
 	for _, s := range c.streams {
 		if s.shadow != nil {
+			before := s.seq
 			out += c.flushStream(now, dt, s)
+			news = news || s.seq != before
 		}
 	}
 	// The interval stretches so that the records of this flush, sent to
@@ -86,6 +90,7 @@ func (c *core) flush(now time.Duration) {
 	t := c.flushInterval()
 	t = max(t, time.Duration(float64(out*c.live)/float64(c.cfg.rateLimit)*float64(time.Second)))
 	c.nextFlush = now + t - t/10 + c.jitter(t/5)
+	return news
 }
 
 // flushStream appends the records of one stream to its log and returns their bytes.
@@ -220,6 +225,7 @@ func (c *core) sent(now time.Duration, to string, err error) {
 		return
 	}
 	p.busy = false
+	defer c.touch(p)
 	if err == nil {
 		p.retry = 0
 		return

@@ -71,6 +71,7 @@ func (c *core) asked(now time.Duration, part int, member string, useful bool) {
 			c.quarantine(now, p, i, "its filter draws requests in vain")
 		}
 	}
+	c.touch(p)
 }
 
 // othersPrecision is the median of the precision of the other peers that were

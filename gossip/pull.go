@@ -51,6 +51,7 @@ func (c *core) fetched(now time.Duration, e fetchEffect, res fetchResult) {
 		return
 	}
 	c.stopFetch(r)
+	defer c.touch(p)
 	switch {
 	case res.gone:
 		c.want(now, p, i, resyncTruncated)

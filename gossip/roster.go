@@ -18,6 +18,7 @@ type peer struct {
 	changed time.Duration // of state
 
 	lastHeard time.Duration
+	due       time.Duration // nothing is to be done for it before; see core.touch
 
 	// Outgoing. cursors is per stream of ours; before is what they were when
 	// the message that is on its way was made.
@@ -113,6 +114,7 @@ func (c *core) memberUp(now time.Duration, name, addr string, meta nodeMeta) {
 		p.retryAt, p.retry = 0, 0
 	}
 	c.offered(now, p, back)
+	c.touch(p)
 	c.emit(membersEffect{})
 }
 
@@ -142,6 +144,7 @@ func (c *core) suspect(now time.Duration, name string) {
 	if _, p := c.find(name); p != nil && p.state == StateAlive {
 		p.state, p.changed = StateSuspect, now
 		c.counts.suspicions++
+		c.touch(p)
 		c.emit(membersEffect{})
 	}
 }
@@ -180,6 +183,7 @@ func (c *core) memberDown(now time.Duration, name string) {
 			r.state, r.dropAt = ReplicaLeft, 0
 		}
 	}
+	c.touch(p)
 	c.emit(membersEffect{})
 }
 
@@ -192,6 +196,7 @@ func (c *core) drain(now time.Duration) {
 	for _, p := range c.peers {
 		p.lastSent = now - time.Hour // tell everyone with the next tick
 	}
+	c.touchAll()
 	c.emit(metaEffect{})
 	c.emit(membersEffect{})
 }

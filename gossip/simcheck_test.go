@@ -18,6 +18,7 @@ type checker struct {
 	seen      map[*replica]simSeen
 	disturbed time.Duration // when a partition last began or ended
 	checks    int
+	steps     int
 	errs      []string
 }
 
@@ -76,6 +77,15 @@ func (s *sim) checkSelf(n *simNode) {
 		}
 		if len(st.log) != int(st.seq-st.floor) {
 			s.fail("%s has %d records in its log of %d to %d", n.name, len(st.log), st.floor, st.seq)
+		}
+	}
+	s.steps++
+	for i, p := range n.core.peers {
+		if i%16 != s.steps%16 {
+			continue
+		}
+		if at := n.core.peerDeadline(p); at < n.core.nextPeer || at < p.due {
+			s.fail("%s has something to do for %s at %v, and looks at it at %v", n.name, p.name, at, min(n.core.nextPeer, p.due))
 		}
 	}
 	if n.core.snapshotsRunning < 0 || n.core.snapshotsRunning > maxSnapshotsIn {
