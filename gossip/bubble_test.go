@@ -76,6 +76,19 @@ func (b *bubble) remove(n int) []*testNode {
 	return last
 }
 
+// newsTime is how long it may take until every member knows of a change that
+// everybody can be told of, though some news of it got lost: the member that
+// missed them hears the one that they are about within a second, asks after
+// newsWait with its next message, and has the answer at once. That is 2 s, and
+// 2 s more if two of these messages are lost. Four of them in a row are lost
+// once in 10^8.
+const newsTime = 5 * time.Second
+
+// joinTime is how long a member may take until everyone holds it for alive: its
+// first try and, if that was lost, a second one a second and a half later at
+// the most; then newsTime; and as much again for those that start with it.
+const joinTime = 10 * time.Second
+
 // TestBubble_lifeOfACluster: real membership joins, is steady, is split,
 // heals, grows together again, is left by some and loses others.
 func TestBubble_lifeOfACluster(t *testing.T) {
@@ -104,18 +117,20 @@ func TestBubble_lifeOfACluster(t *testing.T) {
 		for i := range size {
 			b.start(i, nil)
 		}
-		all(25*time.Second, "join")
+		all(joinTime, "join")
 
 		b.store(20)
 		time.Sleep(time.Second) // until all have published it
-		all(20*time.Second, "change")
+		all(newsTime, "change")
 		// A member is suspected after three lost heads in a row: one in a
-		// million, and it is over with the next one.
+		// million, and with 64 members each telling 63 others every second this
+		// happens once in four minutes somewhere. It is over with the next head.
 		before := b.suspicions()
 		time.Sleep(30 * time.Second)
-		if n := b.suspicions() - before; !allAlive(b.nodes, size) || n > uint64(size/16) {
+		if n := b.suspicions() - before; n > uint64(size/16) {
 			t.Errorf("in half a minute of peace %d are suspected", n)
 		}
+		all(newsTime, "peace")
 
 		began := time.Now()
 		newcomer := b.start(size, nil)
@@ -126,7 +141,7 @@ func TestBubble_lifeOfACluster(t *testing.T) {
 			n.Leave(time.Second)
 			n.stop()
 		}
-		all(5*time.Second, "it leaves")
+		all(newsTime, "it leaves")
 
 		half := map[string]bool{}
 		for i := range size / 2 {
@@ -146,33 +161,29 @@ func TestBubble_lifeOfACluster(t *testing.T) {
 			}
 			n.stop()
 		}
-		all(5*time.Second, "leave")
+		all(newsTime, "leave")
 		crashed := b.remove(size / 4)
 		for _, n := range crashed {
 			n.stop()
 		}
+		// A dead member is probed by one of the living within a second, the probe
+		// takes up to 4 s, and the suspicion lasts 3.6 s when two others confirm
+		// it and six times as long, 21.7 s, when nobody does.
 		took = b.until(30*time.Second, "the crashed are found dead", func() bool {
 			for _, m := range b.nodes {
-				for _, c := range crashed {
-					// By name: a count alone has been seen not to come to this number
-					// in 30 s, and why was not found out.
-					if at, ok := m.member(c.cfg.Name); !ok || at.State != StateFailed {
-						return false
-					}
+				if s := m.Stats(); s.Members[StateFailed] != len(crashed) {
+					return false
 				}
 			}
 			return true
 		})
 		t.Logf("crash: found by everyone after %v", took)
-		// The bound of membership in every other phase. It was 1 s, which one run in
-		// four did not hold: some of the living were not alive to all. That they
-		// are suspected by way of dead helpers is likely, and was not observed.
-		all(25*time.Second, "crash")
+		all(newsTime, "crash")
 		from := len(b.nodes)
 		for i := range size / 4 {
 			b.start(from+i, nil) // the crashed ones' names, and those of some that left
 		}
-		all(25*time.Second, "restart")
+		all(joinTime, "restart")
 
 		if !converged(b.nodes) {
 			t.Error("set-hashes are equal and bits are not")

@@ -30,6 +30,10 @@ type core struct {
 	bySender map[uint64]*peer
 	live     int // reachable peers
 	draining bool
+	left     bool // nothing is said any more
+
+	strangers    map[uint64]stranger // by boot
+	nextExchange time.Duration       // not before
 
 	nextFlush time.Duration
 	lastFlush time.Duration
@@ -138,6 +142,7 @@ func newCore(cfg coreConfig, rng *rand.Rand) (*core, error) {
 		rng:       rng,
 		index:     map[uint64]int{},
 		bySender:  map[uint64]*peer{},
+		strangers: map[uint64]stranger{},
 		nextAudit: auditInterval,
 		nextPeer:  never,
 		counts:    newCounts(),
@@ -260,13 +265,16 @@ func (c *core) tickPeer(now time.Duration, p *peer) {
 	if p.state == StateAlive && now >= p.lastHeard+c.silence() {
 		c.suspect(now, p.name)
 	}
-	if p.reachable() && !p.busy && now >= p.retryAt && (c.news(p) || now >= p.lastSent+c.headInterval()) {
+	if c.free(p) && now >= p.retryAt && (c.news(p) || now >= p.lastSent+c.headInterval()) {
 		c.send(now, p)
 	}
 	for i := range p.replicas {
 		c.tickReplica(now, p, i)
 	}
 }
+
+// free reports whether a message can be made for the peer.
+func (c *core) free(p *peer) bool { return p.reachable() && !p.busy && !c.left }
 
 // silence is how long a live peer may be silent: it sends a head each
 // interval, and three in a row are hardly ever lost. The half interval is there
@@ -283,7 +291,7 @@ func (c *core) peerDeadline(p *peer) time.Duration {
 	case StateLeft:
 		d = p.changed + keepLeft
 	}
-	if p.reachable() && !p.busy {
+	if c.free(p) {
 		at := p.lastSent + c.headInterval()
 		if c.news(p) {
 			at = 0

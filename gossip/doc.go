@@ -20,6 +20,9 @@
 //	newcomers:  pull a snapshot
 //	heads:      with membership's own exchange of states, so that a third
 //	            member can tell that something was missed
+//	leaving:    told to each member by stream, besides membership's own news
+//	lost news:  who hears a process that membership does not hold for alive
+//	            exchanges states with it or with another member
 //	purges:     posted over HTTP to every member, until it has applied them
 //
 // The replicator is a pure machine, core, of which the types peer, stream and

@@ -12,7 +12,8 @@ import (
 //	0   magic     u8, 0xED
 //	1   version   u8, 1
 //	2   type      u8, 1: streams (2 is a snapshot's, never sent as a message)
-//	3   flags     u8, bit 0: the sender is draining
+//	3   flags     u8, bit 0: the sender is draining; bit 1: it has left, and this
+//	              is the last that its process says; others are ignored
 //	4   sender    u64, nameKey of the sender's name
 //	12  boot      u64
 //	20  body

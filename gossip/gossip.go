@@ -42,6 +42,7 @@ type Gossip struct {
 	wakeMeta     chan struct{}
 	wakeMembers  chan struct{}
 	wakeRejoin   chan struct{}
+	exchanges    chan string
 
 	// mu is held for short times only, and never while calling the library,
 	// the network or the configured functions.
@@ -95,6 +96,7 @@ func New(cfg Config) (*Gossip, error) {
 		wakeMeta:     make(chan struct{}, 1),
 		wakeMembers:  make(chan struct{}, 1),
 		wakeRejoin:   make(chan struct{}, 1),
+		exchanges:    make(chan string, 1),
 		nodes:        map[string]*memberlist.Node{},
 		refusals:     map[string]uint64{},
 		joined:       make(chan struct{}),
@@ -133,6 +135,7 @@ func New(cfg Config) (*Gossip, error) {
 	g.wg.Go(g.metaLoop)
 	g.wg.Go(g.memberLoop)
 	g.wg.Go(g.rejoinLoop)
+	g.wg.Go(g.exchangeLoop)
 
 	select {
 	case <-g.joined:
@@ -278,6 +281,11 @@ func (g *Gossip) carryOut(e effect) {
 		poke(g.wakeRejoin)
 	case logEffect:
 		g.log.Log(g.ctx, e.level, e.msg, e.args...)
+	case exchangeEffect:
+		select {
+		case g.exchanges <- e.addr:
+		default: // another one is under way
+		}
 	case conflictEffect:
 		g.tellConflict(conflict(e))
 	}
@@ -430,34 +438,6 @@ func (g *Gossip) ReplicaBits(part int, member string) (words []uint64, live bool
 // asking it. It may be called twice.
 func (g *Gossip) Draining() {
 	g.do(func(now time.Duration) { g.core.drain(now) })
-}
-
-// leaveWait is the time in which the others learn that this member is
-// draining, so that its going is not taken for a failure.
-const leaveWait = 300 * time.Millisecond
-
-// Leave tells the others that this member leaves, and waits for up to timeout
-// until one of them has heard. Afterwards only Close is of use.
-func (g *Gossip) Leave(timeout time.Duration) error {
-	deadline := time.Now().Add(timeout)
-	g.Draining()
-	select {
-	case <-time.After(min(leaveWait, timeout/2)):
-	case <-g.done:
-		return errClosed
-	}
-	g.stopping.Lock()
-	defer g.stopping.Unlock()
-	if g.closed {
-		return errClosed
-	}
-	if g.left.Swap(true) {
-		return nil
-	}
-	if err := g.list.Leave(max(time.Until(deadline), time.Millisecond)); err != nil {
-		return fmt.Errorf("leave the cluster: %w", err)
-	}
-	return nil
 }
 
 // Close stops everything and waits for it; only a probe or stream that the

@@ -113,13 +113,18 @@ func (r *replica) staleUntil() time.Duration {
 func (c *core) receive(now time.Duration, f frame) {
 	p := c.bySender[f.sender]
 	switch {
+	case f.flags&flagLeft != 0:
+		c.farewell(now, p, f.boot)
+		return
 	case p == nil || !p.reachable():
 		c.counts.drop[dropSender]++
+		c.strange(now, p, f.boot)
 		return
 	case f.boot != p.meta.boot:
 		// A predecessor's last words, a successor of which membership has not
 		// told yet, or another node with the same name.
 		c.counts.drop[dropBoot]++
+		c.strange(now, p, f.boot)
 		return
 	}
 	c.heard(now, p)

@@ -40,7 +40,7 @@ func (g *Gossip) memberlistConfig() *memberlist.Config {
 	c.SuspicionMult = 4
 	c.GossipInterval = 100 * time.Millisecond
 	c.GossipNodes = 3
-	c.RetransmitMult = 4
+	c.RetransmitMult = 6 // see core.strange
 	c.PushPullInterval = 15 * time.Second
 	c.TCPTimeout = 3 * time.Second
 	c.HandoffQueueDepth = 4096
@@ -222,6 +222,9 @@ func (g *Gossip) rejoinLoop() {
 		if g.left.Load() {
 			return
 		}
+		if g.suspects() {
+			g.do(func(time.Duration) { g.core.ask(g.core.anyAddr()) })
+		}
 		targets := g.absent()
 		if alone || j.unsure {
 			targets = append(targets, g.seeds()...)
@@ -230,6 +233,21 @@ func (g *Gossip) rejoinLoop() {
 			targets = targets[i : i+1]
 		}
 		j.join(targets)
+	}
+}
+
+// exchangeLoop exchanges states with the members that the core wants to ask.
+func (g *Gossip) exchangeLoop() {
+	for {
+		select {
+		case <-g.done:
+			return
+		case addr := <-g.exchanges:
+			if g.left.Load() {
+				return
+			}
+			_, _ = g.list.Join([]string{addr}) // it is tried again
+		}
 	}
 }
 

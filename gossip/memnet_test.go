@@ -25,6 +25,7 @@ type memNet struct {
 	rng    *rand.Rand
 	loss   float64
 	parted func(from, to string) bool // hosts
+	deaf   map[string]bool            // hosts that get no packets, but streams
 	hosts  map[string]*memHost
 	conns  map[*memConn]struct{}
 }
@@ -49,7 +50,7 @@ type memConn struct {
 func newMemNet(seed uint64) *memNet {
 	return &memNet{
 		rng: rand.New(rand.NewPCG(seed, 3)), parted: func(string, string) bool { return false },
-		hosts: map[string]*memHost{}, conns: map[*memConn]struct{}{},
+		deaf: map[string]bool{}, hosts: map[string]*memHost{}, conns: map[*memConn]struct{}{},
 	}
 }
 
@@ -77,6 +78,13 @@ func (n *memNet) part(parted func(from, to string) bool) {
 	}
 }
 
+// deafen makes a host lose all packets to it, or end that.
+func (n *memNet) deafen(ip string, deaf bool) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.deaf[ip] = deaf
+}
+
 // to finds a host that can be reached.
 func (n *memNet) to(from, addr string) *memHost {
 	ip, _, _ := net.SplitHostPort(addr)
@@ -96,7 +104,7 @@ func (h *memHost) WriteTo(b []byte, addr string) (time.Time, error) {
 	now := time.Now()
 	to := h.net.to(h.ip, addr)
 	h.net.mu.Lock()
-	lost := h.net.rng.Float64() < h.net.loss
+	lost := h.net.rng.Float64() < h.net.loss || to != nil && h.net.deaf[to.ip]
 	delay := 200*time.Microsecond + time.Duration(h.net.rng.Int64N(int64(time.Millisecond)))
 	h.net.mu.Unlock()
 	if to == nil || lost {

@@ -18,7 +18,10 @@ const (
 const metaVersion = 1
 
 // The flags of a member's metadata and of every frame.
-const flagDraining = 1 << 0
+const (
+	flagDraining = 1 << 0
+	flagLeft     = 1 << 1 // of frames only: the sender's last words
+)
 
 // nodeMeta is what a member tells about itself through membership.
 //

@@ -16,6 +16,7 @@ type peer struct {
 	meta    nodeMeta
 	state   State
 	changed time.Duration // of state
+	gone    uint64        // the boot that has said farewell, 0: none
 
 	lastHeard time.Duration
 	due       time.Duration // nothing is to be done for it before; see core.touch
@@ -77,6 +78,9 @@ func (c *core) memberUp(now time.Duration, name, addr string, meta nodeMeta) {
 		return
 	}
 	_, p := c.find(name)
+	if p != nil && p.gone == meta.boot && p.gone != 0 {
+		return // late news: a process that has left never comes back
+	}
 	if p == nil {
 		if len(c.peers) >= maxMembers && !c.forgetOldest() {
 			c.counts.drop[dropMembers]++
@@ -185,6 +189,34 @@ func (c *core) memberDown(now time.Duration, name string) {
 	}
 	c.touch(p)
 	c.emit(membersEffect{})
+}
+
+// farewell takes a process's own word that it has left. It is final: whatever
+// membership still says of this process is old, be it that the news of its
+// leaving have got lost there, or that a third member brings older ones.
+func (c *core) farewell(now time.Duration, p *peer, boot uint64) {
+	if p == nil || p.meta.boot != boot {
+		c.counts.drop[dropSender]++
+		return
+	}
+	p.gone = boot
+	p.meta.flags |= flagDraining
+	if p.state == StateFailed {
+		p.state = StateSuspect // so that it is taken for one that left
+	}
+	c.memberDown(now, p.name)
+}
+
+// leave ends what this member says, and returns its last words and the
+// members that are to hear them.
+func (c *core) leave() (frame []byte, to []string) {
+	c.left = true
+	for _, p := range c.peers {
+		if p.reachable() {
+			to = append(to, p.name)
+		}
+	}
+	return sealFrame(appendFrameHeader(nil, flagDraining|flagLeft, c.sender, c.cfg.boot)), to
 }
 
 // drain says that this member is about to leave.

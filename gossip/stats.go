@@ -67,6 +67,7 @@ type Stats struct {
 	Truncations uint64            // own logs cut because too much had changed
 	Suspicions  uint64            // members that did not answer for a while
 	Rejoins     uint64            // tries to join a seed or failed member
+	Exchanges   uint64            // of states, because news of a member had got lost
 	Conflicts   uint64            // messages about another member with our name, or two members with one
 	Refused     map[string]uint64 // requests of peers that were refused, by reason, see [Refusals]
 	LogDropped  map[string]uint64 // lines of the membership library that were not logged, by class
@@ -105,7 +106,7 @@ type counts struct {
 
 	sendErrors, fetchErrors, applied, loaded   uint64
 	diverged, quarantines, audits, truncations uint64
-	suspicions, rejoins, conflicts             uint64
+	suspicions, exchanges, conflicts           uint64
 }
 
 func newCounts() counts {
@@ -135,7 +136,7 @@ func (c *core) statistics(now time.Duration) Stats {
 		Members: map[State]int{}, Sent: map[string]Traffic{}, Received: map[string]Traffic{}, Drops: map[string]uint64{},
 		SendErrors: c.counts.sendErrors, FetchErrors: c.counts.fetchErrors, Applied: c.counts.applied, Loaded: c.counts.loaded,
 		Diverged: c.counts.diverged, Quarantines: c.counts.quarantines, Audits: c.counts.audits, Truncations: c.counts.truncations,
-		Suspicions: c.counts.suspicions, Rejoins: c.counts.rejoins, Conflicts: c.counts.conflicts,
+		Suspicions: c.counts.suspicions, Exchanges: c.counts.exchanges, Conflicts: c.counts.conflicts,
 	}
 	for _, st := range States() {
 		s.Members[st] = 0
