@@ -25,7 +25,7 @@ func (r *runner) announce(s Scenario) {
 	if len(s.Phases) > 1 {
 		var phases []string
 		for i, p := range s.Phases {
-			phases = append(phases, fmt.Sprintf("%s %v at %.4g/s", p.title(i), p.Duration.Round(time.Millisecond), p.Rate))
+			phases = append(phases, fmt.Sprintf("%s %v at %s", p.title(i), p.Duration.Round(time.Millisecond), p.pace()))
 		}
 		fmt.Fprintf(r.out, "Phases: %s. --rate is that of the busiest one, the others are scaled with it; --duration is that of all together.\n", strings.Join(phases, ", "))
 	}
@@ -36,6 +36,18 @@ func (r *runner) announce(s Scenario) {
 	}
 	fmt.Fprintf(r.out, "It takes about %v: %v of measuring%s, and about %v to prepare.\n",
 		(measure + prepare).Round(time.Second), measure.Round(time.Second/10), groups, prepare.Round(time.Second))
+}
+
+// pace writes the rate, and where it goes.
+func (p Phase) pace() string {
+	from, to := p.rates()
+	switch {
+	case from == to:
+		return fmt.Sprintf("%.4g/s", from)
+	case p.Steps > 0:
+		return fmt.Sprintf("%.4g/s to %.4g/s in %d steps", from, to, p.Steps)
+	}
+	return fmt.Sprintf("%.4g/s to %.4g/s", from, to)
 }
 
 // preparation is about how long one group takes beside its measuring; ours

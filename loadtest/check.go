@@ -43,10 +43,10 @@ func crossCheck(g *Group, counts []counters, origin map[string]int64) []string {
 			}
 		}
 	}
-	if atNodes < g.Responses || atNodes > g.Requests {
+	if atNodes < g.Responses || atNodes > g.Requests+g.Driver.Resent {
 		say("requests: the driver has %d answers to %d requests, the nodes counted %d", g.Responses, g.Requests, atNodes)
 	}
-	slack := g.Requests - g.Responses // these may have been anything at the nodes
+	slack := g.Requests + g.Driver.Resent - g.Responses // these may have been anything at the nodes
 	seen := func(what string, driver, nodes int64) {
 		if nodes < driver || nodes > driver+slack {
 			say("%s: the answers say %d, the nodes counted %d", what, driver, nodes)

@@ -7,7 +7,6 @@ import (
 	"io"
 	"net"
 	"net/http"
-	"net/url"
 	"sync"
 	"syscall"
 	"time"
@@ -39,42 +38,24 @@ type driver struct {
 	host    string   // the Host of every request
 	workers int
 	rec     *recorder
-
-	transports []*http.Transport // one per target, so that connections stay spread
+	dial    dialFunc
 }
 
 func newDriver(targets []string, host string, workers int, rec *recorder) *driver {
-	d := &driver{targets: targets, host: host, workers: workers, rec: rec}
-	for range targets {
-		d.transports = append(d.transports, newTransport(workers))
-	}
-	return d
+	return &driver{targets: targets, host: host, workers: workers, rec: rec, dial: (&net.Dialer{Timeout: 5 * time.Second}).DialContext}
 }
 
-func newTransport(conns int) *http.Transport {
-	return &http.Transport{
-		DialContext:            (&net.Dialer{Timeout: 5 * time.Second}).DialContext,
-		MaxIdleConnsPerHost:    conns,
-		IdleConnTimeout:        30 * time.Second,
-		DisableCompression:     true, // the bytes are checked as they come
-		MaxResponseHeaderBytes: 64 << 10,
-		ReadBufferSize:         16 << 10,
-	}
+// arrivals is a sequence of arrivals in the order of their times. next is safe
+// for concurrent use; ok is false after the last one.
+type arrivals interface {
+	next() (a arrival, ok bool)
 }
 
-// close drops the idle connections. No request may be running.
-func (d *driver) close() {
-	for _, t := range d.transports {
-		t.CloseIdleConnections()
-	}
-}
-
-// run sends the schedule from now on and returns when every request has been
-// answered, or failed; at the latest grace after the schedule's end, when what
-// was not started by then is counted as unsent. When ctx ends, it stops sooner
-// and the requests in flight are forgotten.
-func (d *driver) run(ctx context.Context, sc *schedule, length, grace time.Duration) {
-	start := time.Now()
+// run sends the arrivals, counting their times from start, and returns when
+// every request has been answered, or failed; at the latest grace after the
+// schedule's length, when what was not started by then is counted as unsent.
+// When ctx ends, it stops sooner and the requests in flight are forgotten.
+func (d *driver) run(ctx context.Context, sc arrivals, start time.Time, length, grace time.Duration) {
 	d.rec.begin(start)
 	var wg sync.WaitGroup
 	for range d.workers {
@@ -84,8 +65,9 @@ func (d *driver) run(ctx context.Context, sc *schedule, length, grace time.Durat
 	d.rec.end(time.Now())
 }
 
-func (d *driver) work(ctx context.Context, sc *schedule, start time.Time, giveUp time.Duration) {
-	buf := make([]byte, 32<<10)
+func (d *driver) work(ctx context.Context, sc arrivals, start time.Time, giveUp time.Duration) {
+	w := d.newWorker(ctx)
+	defer w.close()
 	timer := time.NewTimer(time.Hour)
 	defer timer.Stop()
 	for {
@@ -94,7 +76,8 @@ func (d *driver) work(ctx context.Context, sc *schedule, start time.Time, giveUp
 			return
 		}
 		at := start.Add(a.at)
-		wait := time.Until(at)
+		sent := time.Now()
+		wait := at.Sub(sent)
 		if wait > 0 {
 			timer.Reset(wait)
 			select {
@@ -102,17 +85,17 @@ func (d *driver) work(ctx context.Context, sc *schedule, start time.Time, giveUp
 			case <-ctx.Done():
 				return
 			}
+			sent = time.Now()
 		}
 		if ctx.Err() != nil {
 			return
 		}
-		sent := time.Now()
 		if sent.Sub(start) > giveUp {
 			d.rec.unsent(1)
 			continue
 		}
 		d.rec.sent(sent.Sub(at), wait > 0)
-		res := d.send(ctx, a, buf)
+		res := w.send(a)
 		if ctx.Err() != nil {
 			d.rec.abandoned()
 			return
@@ -121,11 +104,61 @@ func (d *driver) work(ctx context.Context, sc *schedule, start time.Time, giveUp
 	}
 }
 
+// worker has a connection to each target, and at most one request in flight.
+// It is for one goroutine; when its context ends its connections are closed
+// under it, so that it does not wait for an answer.
+type worker struct {
+	ctx   context.Context
+	conns []conn
+	buf   []byte
+	stop  func() bool
+
+	mu      sync.Mutex
+	open    []net.Conn // by target; nil: none
+	stopped bool
+}
+
+func (d *driver) newWorker(ctx context.Context) *worker {
+	w := &worker{ctx: ctx, conns: make([]conn, len(d.targets)), buf: make([]byte, 32<<10), open: make([]net.Conn, len(d.targets))}
+	for i, addr := range d.targets {
+		w.conns[i] = conn{addr: addr, host: d.host, dial: d.dial, hold: func(c net.Conn) { w.hold(i, c) }}
+	}
+	w.stop = context.AfterFunc(ctx, w.interrupt)
+	return w
+}
+
+func (w *worker) hold(target int, c net.Conn) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.open[target] = c; c != nil && w.stopped {
+		c.Close()
+	}
+}
+
+func (w *worker) interrupt() {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.stopped = true
+	for _, c := range w.open {
+		if c != nil {
+			c.Close()
+		}
+	}
+}
+
+func (w *worker) close() {
+	w.stop()
+	for i := range w.conns {
+		w.conns[i].drop()
+	}
+}
+
 // outcome is what became of one request.
 type outcome struct {
-	kind string // "" for a right answer, else the kind of error
-	err  error
-	from string // by Cache-Status, see sourceOf; "" without an answer
+	kind   string // "" for a right answer, else the kind of error
+	err    error
+	from   string // by Cache-Status, see sourceOf; "" without an answer
+	resent bool   // sent a second time, as the first connection was closed
 }
 
 // The kinds of errors; the first group had no complete answer, the second is a
@@ -141,43 +174,52 @@ const (
 )
 
 // send makes one request and checks its answer to the last byte.
-func (d *driver) send(ctx context.Context, a arrival, buf []byte) outcome {
-	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
-	defer cancel()
-	req := (&http.Request{
-		Method: http.MethodGet,
-		URL:    &url.URL{Scheme: "http", Host: d.targets[a.target], Path: a.path},
-		Host:   d.host,
-		Header: http.Header{"User-Agent": {"edged-loadtest"}},
-	}).WithContext(ctx)
-	resp, err := d.transports[a.target].RoundTrip(req)
+func (w *worker) send(a arrival) outcome {
+	k := &w.conns[a.target]
+	ans, err := k.get(w.ctx, a.path)
 	if err != nil {
-		return outcome{kind: transportErrorKind(err), err: err}
+		return outcome{kind: transportErrorKind(err), err: err, resent: ans.resent}
 	}
-	defer resp.Body.Close()
-	from := sourceOf(resp.Header.Values("Cache-Status"))
+	o := outcome{from: ans.from, resent: ans.resent}
 	want := http.StatusNotFound
 	if a.exists {
 		want = http.StatusOK
 	}
-	if resp.StatusCode != want {
-		io.CopyN(io.Discard, resp.Body, maxErrorBodyBytes)
-		return outcome{errStatus, fmt.Errorf("GET %s at %s: status %d, want %d", a.path, d.targets[a.target], resp.StatusCode, want), from}
-	}
-	if !a.exists {
-		if _, err := io.CopyN(io.Discard, resp.Body, maxErrorBodyBytes); err != nil && err != io.EOF {
-			return outcome{transportErrorKind(err), err, from}
+	whole := false
+	switch {
+	case ans.status != want:
+		o.kind, o.err = errStatus, fmt.Errorf("GET %s at %s: status %d, want %d", a.path, k.addr, ans.status, want)
+		whole, _ = skipBody(ans.body, w.buf)
+	case !a.exists:
+		if whole, err = skipBody(ans.body, w.buf); err != nil {
+			o.kind, o.err = transportErrorKind(err), err
 		}
-		return outcome{from: from}
-	}
-	if err := contentOf(a.path, a.size).check(resp.Body, buf); err != nil {
-		kind := transportErrorKind(err)
-		if errors.Is(err, errBody) {
-			kind = errContent
+	default:
+		if err = contentOf(a.path, a.size).check(ans.body, w.buf); err != nil {
+			o.kind = transportErrorKind(err)
+			if errors.Is(err, errBody) {
+				o.kind = errContent
+			}
+			o.err = fmt.Errorf("GET %s at %s: %w", a.path, k.addr, err)
 		}
-		return outcome{kind, fmt.Errorf("GET %s at %s: %w", a.path, d.targets[a.target], err), from}
+		whole = err == nil
 	}
-	return outcome{from: from}
+	k.finish(ans, whole)
+	return o
+}
+
+// skipBody reads a body that has no content of ours, if it is not too long, and
+// reports whether that was all of it.
+func skipBody(body io.Reader, buf []byte) (whole bool, err error) {
+	for n := 0; n <= maxErrorBodyBytes; {
+		m, err := body.Read(buf)
+		if n += m; err == io.EOF {
+			return true, nil
+		} else if err != nil {
+			return false, err
+		}
+	}
+	return false, nil
 }
 
 func transportErrorKind(err error) string {

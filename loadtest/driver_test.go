@@ -58,9 +58,8 @@ func drive(ctx context.Context, s Scenario, workers int, h http.Handler) tally {
 	}()
 	rec := newRecorder()
 	d := newDriver([]string{"node:80"}, "host.test", workers, rec)
-	d.transports[0].DialContext = ln.dial
-	d.run(ctx, newSchedule(s, 1), s.duration(), requestTimeout)
-	d.close()
+	d.dial = ln.dial
+	d.run(ctx, newSchedule(s, 1), time.Now(), s.duration(), requestTimeout)
 	srv.Close()
 	<-served
 	return rec.tally()
@@ -98,8 +97,8 @@ func TestDriver_seesAStallAsItsUsersDo(t *testing.T) {
 				}
 				rightAnswers(w, r)
 			}))
-			if got.sent != 1000 || got.errors != 0 || got.unsent != 0 {
-				t.Fatalf("%d workers: sent %d, errors %d, unsent %d: want 1000, 0, 0", workers, got.sent, got.errors, got.unsent)
+			if got.Sent != 1000 || got.errors != 0 || got.Unsent != 0 {
+				t.Fatalf("%d workers: sent %d, errors %d, unsent %d: want 1000, 0, 0", workers, got.Sent, got.errors, got.Unsent)
 			}
 			// A tenth of the requests waited up to a second, evenly spread.
 			for _, tc := range []struct{ name, got, want any }{
@@ -108,7 +107,7 @@ func TestDriver_seesAStallAsItsUsersDo(t *testing.T) {
 				{"p99", math.Abs(got.latency.P99-900) < 30, true},
 				{"max", math.Abs(got.latency.Max-1000) < 30, true},
 				{"late starts with one worker", got.late > 90, workers == 1},
-				{"late wake-ups", got.asleep, int64(0)},
+				{"late wake-ups", got.Asleep, int64(0)},
 			} {
 				if tc.got != tc.want {
 					t.Errorf("%d workers: %s: %v, want %v (%+v, late %d)", workers, tc.name, tc.got, tc.want, got.latency, got.late)
@@ -142,8 +141,8 @@ func TestDriver_checksEveryAnswer(t *testing.T) {
 		t.Run(tc.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				got := drive(t.Context(), onePhase(Phase{Duration: time.Second, Rate: 20, Absent: tc.absent}), 50, tc.h)
-				if got.sent != 20 {
-					t.Errorf("sent %d, want 20", got.sent)
+				if got.Sent != 20 {
+					t.Errorf("sent %d, want 20", got.Sent)
 				}
 				want := map[string]int64{}
 				var wrong int64
@@ -153,8 +152,8 @@ func TestDriver_checksEveryAnswer(t *testing.T) {
 				if tc.wrong {
 					wrong = 20
 				}
-				if len(got.kinds) != len(want) || got.kinds[tc.kind] != want[tc.kind] || got.wrong != wrong {
-					t.Errorf("errors %v (%d wrong answers), want %v (%d); %v", got.kinds, got.wrong, want, wrong, got.samples)
+				if len(got.Kinds) != len(want) || got.Kinds[tc.kind] != want[tc.kind] || got.wrong != wrong {
+					t.Errorf("errors %v (%d wrong answers), want %v (%d); %v", got.Kinds, got.wrong, want, wrong, got.samples)
 				}
 				if len(got.samples) != min(maxErrorSamples, int(got.errors)) {
 					t.Errorf("%d samples of %d errors", len(got.samples), got.errors)
@@ -171,11 +170,11 @@ func TestDriver_countsWhatItGaveUp(t *testing.T) {
 			time.Sleep(time.Second) // fake time
 			rightAnswers(w, r)
 		}))
-		if got.sent+got.unsent != 100 || got.sent < 19 || got.sent > 21 || got.answered != got.sent {
-			t.Errorf("sent %d, unsent %d, answered %d: want some 20 sent and answered of 100", got.sent, got.unsent, got.answered)
+		if got.Sent+got.Unsent != 100 || got.Sent < 19 || got.Sent > 21 || got.Answered != got.Sent {
+			t.Errorf("sent %d, unsent %d, answered %d: want some 20 sent and answered of 100", got.Sent, got.Unsent, got.Answered)
 		}
-		d := DriverReport{Connections: 1, Unsent: got.unsent}
-		if d.bottleneck(got.sent) == "" {
+		d := DriverReport{Connections: 1, Unsent: got.Unsent}
+		if d.bottleneck(got.Sent) == "" {
 			t.Error("no warning")
 		}
 	})
@@ -192,8 +191,8 @@ func TestDriver_stopsWhenToldTo(t *testing.T) {
 		if took := time.Since(began); took > 2100*time.Millisecond {
 			t.Errorf("took %v", took)
 		}
-		if got.abandoned == 0 || got.abandoned != got.sent || got.errors != 0 {
-			t.Errorf("sent %d, abandoned %d, errors %d: want all abandoned", got.sent, got.abandoned, got.errors)
+		if got.Abandoned == 0 || got.Abandoned != got.Sent || got.errors != 0 {
+			t.Errorf("sent %d, abandoned %d, errors %d: want all abandoned", got.Sent, got.Abandoned, got.errors)
 		}
 	})
 }
@@ -223,14 +222,14 @@ func BenchmarkDriver(b *testing.B) {
 	}
 	defer o.Close()
 	d := newDriver([]string{o.Addr()}, "host.test", 64, newRecorder())
-	defer d.close()
 	a := arrival{path: KeyPath(1, 1024), exists: true, size: 1024}
 	b.ReportAllocs()
 	b.SetParallelism(16)
 	b.RunParallel(func(pb *testing.PB) {
-		buf := make([]byte, 32<<10)
+		w := d.newWorker(b.Context())
+		defer w.close()
 		for pb.Next() {
-			if o := d.send(b.Context(), a, buf); o.kind != "" {
+			if o := w.send(a); o.kind != "" {
 				b.Error(o.err)
 			}
 		}

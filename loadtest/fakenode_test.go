@@ -11,6 +11,7 @@ import (
 	"os"
 	"os/signal"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"syscall"
@@ -31,6 +32,15 @@ func TestMain(m *testing.M) {
 		os.Exit(m.Run())
 	case fault == "parent":
 		runFakeParent()
+	case slices.Equal(os.Args[1:], workerArgs()):
+		if fault == "workerless" {
+			log.Fatal("no worker here")
+		}
+		if err := Work(context.Background(), os.Stdin, os.Stdout); err != nil {
+			log.Fatal(err)
+		}
+	case fault == "bare":
+		runBareServer()
 	default:
 		runFakeNode(fault)
 	}

@@ -53,7 +53,11 @@ type Options struct {
 	// more starts requests late, which the latencies and the report show.
 	Connections int
 
-	Binary string    // edged, to start nodes with; required without Targets
+	// Workers is the number of driver processes, among which the requests and
+	// the connections are shared out; 0 or 1: this process is the only one.
+	Workers int
+
+	Binary string    // edged, to start nodes and workers with; required without Targets
 	Out    io.Writer // progress and summary; nil: discarded
 	// Command is kept in the report, to repeat the run by.
 	Command []string

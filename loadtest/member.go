@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"os"
 	"os/exec"
-	"runtime"
 	"strings"
 	"sync"
 	"syscall"
@@ -75,24 +74,11 @@ func startMember(name, binary string, args []string) (*Member, error) {
 		done:   make(chan struct{}),
 	}
 	m.cmd.Stdout, m.cmd.Stderr = m.ready, m.stderr
-	m.cmd.SysProcAttr = ownProcess()
 	m.cmd.WaitDelay = 2 * time.Second // for pipes that a grandchild holds open
-	started := make(chan error)
-	go func() {
-		// The kernel sends the parent-death signal when the thread that started
-		// the child ends, not the process. So this goroutine keeps its thread
-		// for as long as the child lives.
-		runtime.LockOSThread()
-		defer runtime.UnlockOSThread()
-		defer close(m.done)
-		err := m.cmd.Start()
-		started <- err
-		if err != nil {
-			return
-		}
-		m.err = m.cmd.Wait()
-	}()
-	if err := <-started; err != nil {
+	if err := spawn(m.cmd, func(exit error) {
+		m.err = exit
+		close(m.done)
+	}); err != nil {
 		return nil, fmt.Errorf("start node %s: %w", name, err)
 	}
 	m.Pid = m.cmd.Process.Pid

@@ -1,6 +1,7 @@
 package loadtest
 
 import (
+	"fmt"
 	"maps"
 	"sync"
 	"time"
@@ -22,27 +23,54 @@ type recorder struct {
 	mu     sync.Mutex
 	start  time.Time
 	ended  time.Time
-	all    *hdrhistogram.Histogram
+	all    *hdrhistogram.Histogram // what is not in window
 	window *hdrhistogram.Histogram // since the last tick
 
-	sentN, unsentN, answered, abandonedN int64
-	sources                              map[string]int64 // by sourceOf
-	kinds                                map[string]int64 // of errors
-	samples                              []string
-	ticked                               window // the counts at the last tick
+	counts  seen
+	samples []string
+	ticked  window // the counts at the last tick
+}
 
-	// Late starts: asleep counts those of workers that slept until the time and
-	// woke up late, so the machine had no CPU for them; busy those for which
+// seen are the counts of a recorder. Those of several drivers add up.
+type seen struct {
+	Sent      int64            `json:"sent"`
+	Unsent    int64            `json:"unsent"`
+	Answered  int64            `json:"answered"`
+	Abandoned int64            `json:"abandoned"`
+	Resent    int64            `json:"resent"`  // among the sent ones: twice, as a connection was closed
+	Sources   map[string]int64 `json:"sources"` // by sourceOf
+	Kinds     map[string]int64 `json:"kinds"`   // of errors
+
+	// Late starts: Asleep counts those of workers that slept until the time and
+	// woke up late, so the machine had no CPU for them; Busy those for which
 	// all workers were waiting for answers.
-	asleep, busy int64
-	worst        time.Duration
+	Asleep int64         `json:"asleep"`
+	Busy   int64         `json:"busy"`
+	Worst  time.Duration `json:"worst"` // of the late starts
+}
+
+func newSeen() seen { return seen{Sources: map[string]int64{}, Kinds: map[string]int64{}} }
+
+// add adds what another one has counted.
+func (c *seen) add(o seen) {
+	c.Sent += o.Sent
+	c.Unsent += o.Unsent
+	c.Answered += o.Answered
+	c.Abandoned += o.Abandoned
+	c.Resent += o.Resent
+	c.Asleep += o.Asleep
+	c.Busy += o.Busy
+	c.Worst = max(c.Worst, o.Worst)
+	for k, n := range o.Sources {
+		c.Sources[k] += n
+	}
+	for k, n := range o.Kinds {
+		c.Kinds[k] += n
+	}
 }
 
 func newRecorder() *recorder {
-	return &recorder{
-		all: newLatencies(), window: newLatencies(),
-		sources: map[string]int64{}, kinds: map[string]int64{},
-	}
+	return &recorder{all: newLatencies(), window: newLatencies(), counts: newSeen()}
 }
 
 func newLatencies() *hdrhistogram.Histogram {
@@ -66,21 +94,21 @@ func (r *recorder) end(now time.Time) {
 func (r *recorder) sent(late time.Duration, slept bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.sentN++
-	r.worst = max(r.worst, late)
+	r.counts.Sent++
+	r.counts.Worst = max(r.counts.Worst, late)
 	switch {
 	case late <= lateAfter:
 	case slept:
-		r.asleep++
+		r.counts.Asleep++
 	default:
-		r.busy++
+		r.counts.Busy++
 	}
 }
 
 func (r *recorder) unsent(n int64) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.unsentN += n
+	r.counts.Unsent += n
 }
 
 // abandoned counts a request whose answer nobody waits for, as the run was
@@ -88,7 +116,7 @@ func (r *recorder) unsent(n int64) {
 func (r *recorder) abandoned() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.abandonedN++
+	r.counts.Abandoned++
 }
 
 // done counts a finished request, scheduled at the given time.
@@ -96,18 +124,63 @@ func (r *recorder) done(o outcome, now, scheduled time.Time) {
 	us := min(max(now.Sub(scheduled), time.Microsecond), maxLatency).Microseconds()
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.all.RecordValue(us) // in range, by the line above
-	r.window.RecordValue(us)
+	r.window.RecordValue(us) // in range, by the line above
+	if o.resent {
+		r.counts.Resent++
+	}
 	if o.from != "" {
-		r.answered++
-		r.sources[o.from]++
+		r.counts.Answered++
+		r.counts.Sources[o.from]++
 	}
 	if o.kind != "" {
-		r.kinds[o.kind]++
+		r.counts.Kinds[o.kind]++
 		if len(r.samples) < maxErrorSamples {
 			r.samples = append(r.samples, o.kind+": "+o.err.Error())
 		}
 	}
+}
+
+// share is what one driver process has seen since its last share: as JSON, the
+// way from a worker process to the one that merges.
+type share struct {
+	Counts    seen     `json:"counts"`
+	Samples   []string `json:"samples,omitempty"`
+	Latencies []byte   `json:"latencies"` // a HdrHistogram in its own encoding
+	Done      bool     `json:"done"`      // the last one
+}
+
+// cut returns what was seen since the last cut, and forgets it.
+func (r *recorder) cut() (share, error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	data, err := r.window.Encode(hdrhistogram.V2CompressedEncodingCookieBase)
+	if err != nil {
+		return share{}, fmt.Errorf("encode latencies: %w", err)
+	}
+	s := share{Counts: r.counts, Samples: r.samples, Latencies: data}
+	r.counts, r.samples = newSeen(), nil
+	r.window.Reset()
+	return s, nil
+}
+
+// merge adds what another process has seen.
+func (r *recorder) merge(s share) error {
+	h, err := hdrhistogram.Decode(s.Latencies)
+	if err != nil {
+		return fmt.Errorf("decode latencies: %w", err)
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if lost := r.window.Merge(h); lost != 0 {
+		return fmt.Errorf("decode latencies: %d are out of range", lost)
+	}
+	r.counts.add(s.Counts)
+	for _, text := range s.Samples {
+		if len(r.samples) < maxErrorSamples {
+			r.samples = append(r.samples, text)
+		}
+	}
+	return nil
 }
 
 // Latency is a summary of a histogram in milliseconds.
@@ -131,15 +204,13 @@ func latencyOf(h *hdrhistogram.Histogram) Latency {
 
 // tally is what a recorder has counted so far.
 type tally struct {
-	start, end                        time.Time
-	sent, unsent, answered, abandoned int64
-	errors, wrong                     int64
-	sources, kinds                    map[string]int64
-	samples                           []string
-	late, asleep                      int64
-	worst                             time.Duration
-	latency                           Latency
-	distribution                      []LatencyPoint
+	seen
+	start, end    time.Time
+	errors, wrong int64
+	samples       []string
+	late          int64
+	latency       Latency
+	distribution  []LatencyPoint
 }
 
 // LatencyPoint is one point of a latency distribution: that share of the
@@ -152,19 +223,21 @@ type LatencyPoint struct {
 func (r *recorder) tally() tally {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	t := tally{
-		start: r.start, end: r.ended, sent: r.sentN, unsent: r.unsentN,
-		answered: r.answered, abandoned: r.abandonedN,
-		sources: maps.Clone(r.sources), kinds: maps.Clone(r.kinds),
-		samples: append([]string(nil), r.samples...),
-		late:    r.asleep + r.busy, asleep: r.asleep, worst: r.worst,
-		latency: latencyOf(r.all),
-	}
-	t.errors, t.wrong = errorCounts(r.kinds)
+	r.flushLocked()
+	t := tally{seen: newSeen(), start: r.start, end: r.ended, samples: append([]string(nil), r.samples...), latency: latencyOf(r.all)}
+	t.add(r.counts)
+	t.late = t.Asleep + t.Busy
+	t.errors, t.wrong = errorCounts(t.Kinds)
 	for _, q := range []float64{0, .1, .2, .3, .4, .5, .6, .7, .8, .9, .95, .98, .99, .995, .998, .999, .9995, .9998, .9999, 1} {
 		t.distribution = append(t.distribution, LatencyPoint{q, float64(r.all.ValueAtQuantile(q*100)) / 1e3})
 	}
 	return t
+}
+
+// flushLocked moves the present window's latencies to the others.
+func (r *recorder) flushLocked() {
+	r.all.Merge(r.window) // same range, so none is lost
+	r.window.Reset()
 }
 
 // errorCounts returns all errors, and those among them that were wrong answers.
@@ -186,17 +259,17 @@ type window struct {
 func (r *recorder) tick() window {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	failed, _ := errorCounts(r.kinds)
+	failed, _ := errorCounts(r.counts.Kinds)
 	w := window{
 		answered: r.window.TotalCount(), errors: failed - r.ticked.errors,
 		p50:     float64(r.window.ValueAtQuantile(50)) / 1e3,
 		p99:     float64(r.window.ValueAtQuantile(99)) / 1e3,
 		sources: map[string]int64{},
 	}
-	for k, n := range r.sources {
+	for k, n := range r.counts.Sources {
 		w.sources[k] = n - r.ticked.sources[k]
 	}
-	r.window.Reset()
-	r.ticked = window{errors: failed, sources: maps.Clone(r.sources)}
+	r.flushLocked()
+	r.ticked = window{errors: failed, sources: maps.Clone(r.counts.Sources)}
 	return w
 }

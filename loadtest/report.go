@@ -123,7 +123,8 @@ type PurgeReport struct {
 
 // DriverReport says how well the driver kept its own schedule.
 type DriverReport struct {
-	Connections int   `json:"connections"`
+	Processes   int   `json:"processes"`
+	Connections int   `json:"connections"` // of all processes together
 	LateStarts  int64 `json:"late_starts"` // more than 5 ms after the scheduled time
 	// LateWakeups are the late starts of workers that were idle: the machine
 	// had no CPU for them. The others waited for a connection to be free.
@@ -131,6 +132,7 @@ type DriverReport struct {
 	MaxLateMS   float64 `json:"max_late_ms"`
 	Unsent      int64   `json:"unsent"`     // given up, as they were too late to be sent at all
 	Abandoned   int64   `json:"abandoned"`  // in flight when the run was interrupted
+	Resent      int64   `json:"resent"`     // sent twice, as the node had closed the idle connection
 	Bottleneck  string  `json:"bottleneck"` // empty: none
 }
 
@@ -200,24 +202,24 @@ func deref(f *float64) float64 {
 
 // addTally fills in what the driver saw.
 func (g *Group) addTally(t tally, connections int) {
-	g.Requests, g.Responses = t.sent, t.answered
+	g.Requests, g.Responses = t.Sent, t.Answered
 	g.Errors, g.WrongAnswers = t.errors, t.wrong
-	g.ErrorKinds, g.ErrorSamples = t.kinds, append([]string{}, t.samples...)
+	g.ErrorKinds, g.ErrorSamples = t.Kinds, append([]string{}, t.samples...)
 	g.DurationS = t.end.Sub(t.start).Seconds()
 	if g.DurationS > 0 {
-		g.Rate = float64(t.sent) / g.DurationS
+		g.Rate = float64(t.Sent) / g.DurationS
 	}
 	g.LatencyMS, g.Distribution = t.latency, t.distribution
-	g.Sources = t.sources
-	local := t.sources[fromHit] + t.sources[fromStale]
-	g.HitRatio = ratio(local+t.sources[fromPeer], t.answered)
-	g.LocalHitRatio = ratio(local, t.answered)
+	g.Sources = t.Sources
+	local := t.Sources[fromHit] + t.Sources[fromStale]
+	g.HitRatio = ratio(local+t.Sources[fromPeer], t.Answered)
+	g.LocalHitRatio = ratio(local, t.Answered)
 	g.Driver = DriverReport{
 		Connections: connections,
-		LateStarts:  t.late, LateWakeups: t.asleep, MaxLateMS: float64(t.worst) / float64(time.Millisecond),
-		Unsent: t.unsent, Abandoned: t.abandoned,
+		LateStarts:  t.late, LateWakeups: t.Asleep, MaxLateMS: float64(t.Worst) / float64(time.Millisecond),
+		Unsent: t.Unsent, Abandoned: t.Abandoned, Resent: t.Resent,
 	}
-	g.Driver.Bottleneck = g.Driver.bottleneck(t.sent)
+	g.Driver.Bottleneck = g.Driver.bottleneck(t.Sent)
 }
 
 // lateShare of the requests makes the driver a suspect.

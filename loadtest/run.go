@@ -103,6 +103,10 @@ func (r *runner) checkOptions(s Scenario) error {
 		return errors.New("the scenario purges, so it needs the targets' admin addresses")
 	case o.Connections < 0 || o.Connections > 100_000:
 		return fmt.Errorf("%d connections: want 1 to 100000", o.Connections)
+	case o.Workers < 0 || o.Workers > maxWorkers:
+		return fmt.Errorf("%d driver processes: want 1 to %d", o.Workers, maxWorkers)
+	case o.Workers > 1 && o.Binary == "":
+		return errors.New("no binary to start driver processes with")
 	case o.Rate < 0 || o.Duration < 0 || o.Nodes < 0 || o.Keys < 0:
 		return errors.New("rate, duration, nodes and keys can't be negative")
 	}
@@ -228,7 +232,6 @@ func (r *runner) group(ctx context.Context, s Scenario, filters bool) (g Group, 
 	}
 	rec := newRecorder()
 	d := newDriver(c.targets, c.host, connections, rec)
-	defer d.close()
 	if err := c.whileAlive(ctx, func(ctx context.Context) error { return r.prepare(ctx, s, c, d, filters) }); err != nil {
 		return g, err
 	}
@@ -243,7 +246,9 @@ func (r *runner) group(ctx context.Context, s Scenario, filters bool) (g Group, 
 	}
 	fmt.Fprintf(r.out, "Measuring %s for %v.\n", s.Name, s.duration().Round(time.Millisecond))
 	mon := newMonitor(r.out, rec, c.admins, s.Phases, before)
-	g.Purges = r.measure(ctx, s, c, d, mon)
+	if g.Purges, err = r.measure(ctx, s, c, d, mon); err != nil {
+		return g, err
+	}
 
 	// The counts are read even after Ctrl-C.
 	after, dead := r.countsAfter(context.WithoutCancel(ctx), c, mon)
@@ -254,6 +259,7 @@ func (r *runner) group(ctx context.Context, s Scenario, filters bool) (g Group, 
 	}
 	g.Filters = filters
 	g.addTally(rec.tally(), connections)
+	g.Driver.Processes = max(r.opts.Workers, 1)
 	g.Nodes = append([]NodeReport{}, c.nodes...)
 	if len(counts) > 0 {
 		g.addNodes(c.nodes, counts)
@@ -317,7 +323,9 @@ func (r *runner) prepare(ctx context.Context, s Scenario, c *cluster, d *driver,
 		for i := range c.targets {
 			size := s.Size.of(0)
 			a := arrival{target: i, path: KeyPath(0, size), exists: true, size: size}
-			if o := d.send(ctx, a, make([]byte, 32<<10)); o.kind != "" {
+			w := d.newWorker(ctx)
+			o := w.send(a)
+			if w.close(); o.kind != "" {
 				return fmt.Errorf("the target does not serve the test content (%w): its origin must be the sample origin, such as that of edged demo", o.err)
 			}
 		}
@@ -349,7 +357,8 @@ func prefill(ctx context.Context, s Scenario, c *cluster, d *driver) error {
 	var wg sync.WaitGroup
 	for range prefillWorkers {
 		wg.Go(func() {
-			buf := make([]byte, 32<<10)
+			w := d.newWorker(ctx)
+			defer w.close()
 			for ctx.Err() == nil {
 				i := int(next.Add(1)) - 1
 				if i >= s.Keys {
@@ -357,7 +366,7 @@ func prefill(ctx context.Context, s Scenario, c *cluster, d *driver) error {
 				}
 				size := s.Size.of(uint64(i))
 				a := arrival{target: i % len(c.targets), path: KeyPath(uint64(i), size), exists: true, size: size}
-				if o := d.send(ctx, a, buf); o.kind != "" && ctx.Err() == nil {
+				if o := w.send(a); o.kind != "" && ctx.Err() == nil {
 					cancel(o.err)
 				}
 			}
@@ -368,8 +377,20 @@ func prefill(ctx context.Context, s Scenario, c *cluster, d *driver) error {
 }
 
 // measure runs the schedule, with the purges and the monitor beside it.
-func (r *runner) measure(ctx context.Context, s Scenario, c *cluster, d *driver, mon *monitor) (p PurgeReport) {
+func (r *runner) measure(ctx context.Context, s Scenario, c *cluster, d *driver, mon *monitor) (p PurgeReport, err error) {
+	all, length, err := arrivalsOf(s, len(c.targets))
+	if err != nil {
+		return p, err
+	}
+	var remotes []*remote
 	mon.start = time.Now()
+	if n := r.opts.Workers; n > 1 {
+		j := job{Scenario: s, Targets: c.targets, Host: c.host, Connections: d.workers / n}
+		if remotes, err = startWorkers(ctx, r.opts.Binary, n, j); err != nil {
+			return p, err
+		}
+		mon.start = time.Now().Add(workerStartDelay)
+	}
 	stop := make(chan struct{})
 	var wg sync.WaitGroup
 	wg.Go(func() { mon.watch(context.WithoutCancel(ctx), stop) })
@@ -387,10 +408,14 @@ func (r *runner) measure(ctx context.Context, s Scenario, c *cluster, d *driver,
 	if len(c.admins) > 0 {
 		wg.Go(func() { p = purgeAll(ctx, purges(s), c, mon.start, stop) })
 	}
-	d.run(ctx, newSchedule(s, len(c.targets)), s.duration(), requestTimeout)
+	if remotes == nil {
+		d.run(ctx, all, mon.start, length, requestTimeout)
+	} else {
+		err = runWorkers(ctx, remotes, d.rec, mon.start)
+	}
 	close(stop)
 	wg.Wait()
-	return p
+	return p, err
 }
 
 // purgeAll sends the purges of a schedule, one after the other, to the nodes

@@ -44,6 +44,19 @@ type Phase struct {
 	Duration time.Duration `yaml:"duration"`
 	Rate     float64       `yaml:"rate"`     // requests a second, all nodes together
 	Arrivals Arrivals      `yaml:"arrivals"` // constant or poisson; empty: constant
+	// ToRate is the rate at the end, which Rate goes to evenly, or in so many
+	// Steps of equal length, the first at Rate and the last at ToRate. 0: Rate
+	// all the time.
+	ToRate float64 `yaml:"to_rate"`
+	Steps  int     `yaml:"steps"`
+
+	// Clients is how many users there are; 0: nobody is told from another. Each
+	// stays with one node (pinned), or asks any (sprayed). Think is the time
+	// between two requests of one, on average; it takes the place of Rate, which
+	// is then Clients / Think: the requests stay on schedule when answers are late.
+	Clients  int           `yaml:"clients"`
+	Affinity Affinity      `yaml:"affinity"` // pinned or sprayed; empty: pinned
+	Think    time.Duration `yaml:"think"`
 
 	Zipf   float64 `yaml:"zipf"`   // exponent of the popularity of existing keys; 0: uniform
 	Absent Share   `yaml:"absent"` // part of the requests for keys that do not exist
@@ -57,6 +70,10 @@ type Phase struct {
 	FirstKey int `yaml:"first_key"`
 	Keys     int `yaml:"keys"`
 
+	// Scan asks for the keys one after the other rather than by popularity, from
+	// the first again after the last, as a crawler or a backup does.
+	Scan bool `yaml:"scan"`
+
 	// PurgeRate is the number of purges a second through the admin API, each of
 	// one popular key on all nodes.
 	PurgeRate float64 `yaml:"purge_rate"`
@@ -69,6 +86,35 @@ func (p Phase) title(i int) string {
 	}
 	return p.Name
 }
+
+// rates are the rates at the phase's start and end.
+func (p Phase) rates() (from, to float64) {
+	switch {
+	case p.Think > 0:
+		r := float64(p.Clients) / p.Think.Seconds()
+		return r, r
+	case p.ToRate > 0:
+		return p.Rate, p.ToRate
+	}
+	return p.Rate, p.Rate
+}
+
+// peak is the highest rate.
+func (p Phase) peak() float64 { return max(p.rates()) }
+
+func (p Phase) course() course {
+	from, to := p.rates()
+	return course{from, to, p.Steps, p.Duration.Seconds()}
+}
+
+// Affinity is how the requests of one client are spread over the nodes.
+type Affinity string
+
+// The affinities.
+const (
+	Pinned  Affinity = "pinned"
+	Sprayed Affinity = "sprayed"
+)
 
 // Arrivals is how the requests of a phase are spread over its time.
 type Arrivals string
@@ -162,7 +208,24 @@ func (s Scenario) complaints() (found []complaint) {
 		if p.Duration <= 0 || p.Duration > 24*time.Hour {
 			bad(at+".duration", "%v: want above 0s and up to 24h", p.Duration)
 		}
-		if !(p.Rate > 0 && p.Rate <= 1e6) {
+		switch {
+		case p.Think < 0 || p.Clients < 0 || p.Clients > 1e9:
+			bad(at, "clients and think want 0 or more")
+		case p.Think > 0 && (p.Clients == 0 || p.Rate != 0 || p.ToRate != 0):
+			bad(at+".think", "want clients, and no rate: that is clients / think")
+		case p.Think > 0 && p.peak() > 1e6:
+			bad(at+".think", "%d clients each %v: want up to 1000000 requests a second", p.Clients, p.Think)
+		}
+		if p.Affinity != "" && p.Affinity != Pinned && p.Affinity != Sprayed {
+			bad(at+".affinity", "%q: want pinned or sprayed", p.Affinity)
+		}
+		if !(p.ToRate >= 0 && p.ToRate <= 1e6) {
+			bad(at+".to_rate", "%v: want above 0 and up to 1000000 requests a second", p.ToRate)
+		}
+		if p.Steps < 0 || p.Steps == 1 || p.Steps > 1000 || p.Steps > 0 && p.ToRate == 0 {
+			bad(at+".steps", "%d: want 2 to 1000, and to_rate", p.Steps)
+		}
+		if p.Think == 0 && !(p.Rate > 0 && p.Rate <= 1e6) {
 			bad(at+".rate", "%v: want above 0 and up to 1000000 requests a second", p.Rate)
 		}
 		if p.Arrivals != Constant && p.Arrivals != Poisson {
@@ -227,13 +290,16 @@ func scenarioOf(o Options) (Scenario, error) {
 	}
 	var peak float64
 	for _, p := range s.Phases {
-		peak = max(peak, p.Rate)
+		peak = max(peak, p.peak())
 	}
 	for i := range s.Phases {
 		p := &s.Phases[i]
 		p.Duration = time.Duration(float64(p.Duration) * stretch)
 		if o.Rate != 0 && peak > 0 {
-			p.Rate *= o.Rate / peak // --rate is that of the busiest phase
+			by := o.Rate / peak // --rate is that of the busiest phase
+			p.Rate *= by
+			p.ToRate *= by
+			p.Think = time.Duration(float64(p.Think) / by)
 		}
 		if o.Absent != nil {
 			p.Absent = *o.Absent

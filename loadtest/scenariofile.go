@@ -324,6 +324,8 @@ func setValue(field any, s string) (err error) {
 		*v = s
 	case *Arrivals:
 		*v = Arrivals(s)
+	case *Affinity:
+		*v = Affinity(s)
 	case *bool:
 		if *v, err = strconv.ParseBool(s); err != nil {
 			return fmt.Errorf("%q is not a switch: want true or false", s)

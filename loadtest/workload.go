@@ -1,6 +1,7 @@
 package loadtest
 
 import (
+	"math"
 	"math/rand/v2"
 	"sync"
 	"time"
@@ -30,7 +31,9 @@ type schedule struct {
 	rng    *rand.Rand
 	phase  int           // index of the running phase
 	start  time.Duration // of that phase
-	at     float64       // of the last arrival, in nanoseconds since the start of its phase
+	course course        // of the phase's rate
+	number float64       // of the last arrival in its phase, see course
+	scan   uint64        // keys that a scanning phase has asked for
 	zipf   *zipf         // over the phase's keys
 	absent *zipf         // over its absent keys, nil when each is asked once
 	unique uint64        // absent keys given out
@@ -48,13 +51,18 @@ func newSchedule(s Scenario, targets int) *schedule {
 	return sc
 }
 
+// arrivalsOf returns what a scenario asks for, and how long that takes.
+func arrivalsOf(s Scenario, targets int) (arrivals, time.Duration, error) {
+	return newSchedule(s, targets), s.duration(), nil
+}
+
 // enterLocked prepares the samplers of the present phase.
 func (sc *schedule) enterLocked() {
 	if sc.phase >= len(sc.phases) {
 		return
 	}
 	p := sc.phases[sc.phase]
-	sc.at = 0
+	sc.number, sc.scan, sc.course = 0, 0, p.course()
 	sc.zipf = newZipf(p.Zipf, phaseKeys(p, sc.keys))
 	sc.absent = nil
 	if p.AbsentKeys > 0 {
@@ -76,12 +84,13 @@ func (sc *schedule) next() (a arrival, ok bool) {
 	defer sc.mu.Unlock()
 	for sc.phase < len(sc.phases) {
 		p := sc.phases[sc.phase]
-		gap := float64(time.Second) / p.Rate
+		gap := 1.0
 		if p.Arrivals == Poisson {
-			gap *= sc.rng.ExpFloat64()
+			gap = sc.rng.ExpFloat64()
 		}
-		if sc.at += gap; sc.at <= float64(p.Duration) {
-			return sc.drawLocked(p), true
+		sc.number += gap
+		if t := sc.course.when(sc.number); !math.IsInf(t, 1) {
+			return sc.drawLocked(p, sc.start+time.Duration(t*float64(time.Second))), true
 		}
 		sc.start += p.Duration
 		sc.phase++
@@ -90,8 +99,12 @@ func (sc *schedule) next() (a arrival, ok bool) {
 	return arrival{}, false
 }
 
-func (sc *schedule) drawLocked(p Phase) arrival {
-	a := arrival{at: sc.start + time.Duration(sc.at), target: sc.rng.IntN(sc.targets)}
+func (sc *schedule) drawLocked(p Phase, at time.Duration) arrival {
+	a := arrival{at: at, target: sc.rng.IntN(sc.targets)}
+	if p.Clients > 0 && p.Affinity != Sprayed {
+		// A client stays with its node, by a hash, as a balancer would have it.
+		a.target = int(mix64(uint64(sc.rng.IntN(p.Clients))) % uint64(sc.targets))
+	}
 	if sc.rng.Float64() < float64(p.Absent) {
 		var n uint64
 		if sc.absent != nil {
@@ -105,7 +118,13 @@ func (sc *schedule) drawLocked(p Phase) arrival {
 		return a
 	}
 	keys := uint64(phaseKeys(p, sc.keys))
-	n := uint64(p.FirstKey) + scatter(sc.zipf.draw(sc.rng), keys)
+	n := uint64(p.FirstKey)
+	if p.Scan {
+		n += sc.scan % keys
+		sc.scan++
+	} else {
+		n += scatter(sc.zipf.draw(sc.rng), keys)
+	}
 	a.exists, a.size = true, sc.size.of(n)
 	a.path = KeyPath(n, a.size)
 	return a
@@ -126,7 +145,33 @@ func purges(s Scenario) *schedule {
 	s.Phases = append([]Phase(nil), s.Phases...)
 	for i := range s.Phases {
 		p := &s.Phases[i]
-		p.Rate, p.Absent = p.PurgeRate, 0 // at rate 0 the first one is infinitely far
+		p.Rate, p.ToRate, p.Steps, p.Think, p.Absent = p.PurgeRate, 0, 0, 0, 0 // at rate 0 none ever comes
 	}
 	return newSchedule(s, 1)
+}
+
+// everyNth are the arrivals of one of several worker processes: all have the
+// same schedule, and each takes its turn.
+type everyNth struct {
+	all   arrivals
+	index int // of this process, from 0
+	of    int
+
+	mu      sync.Mutex
+	started bool
+}
+
+func (e *everyNth) next() (a arrival, ok bool) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	skip := e.of - 1
+	if !e.started {
+		skip, e.started = e.index, true
+	}
+	for range skip {
+		if _, ok := e.all.next(); !ok {
+			return a, false
+		}
+	}
+	return e.all.next()
 }

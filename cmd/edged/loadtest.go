@@ -14,7 +14,17 @@ import (
 
 // loadtestCmd groups what has to do with load tests; the name alone runs one.
 type loadtestCmd struct {
-	Run loadtestRunCmd `cmd:"" default:"withargs" help:"Measure a cluster, its own or a running one."`
+	Run    loadtestRunCmd    `cmd:"" default:"withargs" help:"Measure a cluster, its own or a running one."`
+	Worker loadtestWorkerCmd `cmd:"" hidden:"" help:"One of several driver processes, started by another one."`
+}
+
+type loadtestWorkerCmd struct{}
+
+// Run drives a part of a load test, for the process at the other end of the
+// standard streams. Ctrl-C at a terminal is for that one, which then closes
+// our input.
+func (loadtestWorkerCmd) Run(p *process) error {
+	return loadtest.Work(context.Background(), p.stdin, p.stdout)
 }
 
 type loadtestRunCmd struct {
@@ -39,6 +49,7 @@ type loadtestRunCmd struct {
 	Host      string   `placeholder:"HOST" help:"Host of every request."`
 
 	Connections *int `placeholder:"N" help:"Most requests in flight (512)."`
+	Workers     *int `placeholder:"N" help:"Driver processes that share the requests (1)."`
 }
 
 func (loadtestRunCmd) Help() string {
@@ -81,6 +92,7 @@ func (c *loadtestRunCmd) Run(p *process) error {
 		given(&opts.Duration, c.Duration, "--duration", "a time, such as 30s"),
 		given(&opts.Nodes, c.Nodes, "--nodes", "a number from 1"),
 		given(&opts.Keys, keys, "--keys", "a number from 1"),
+		given(&opts.Workers, c.Workers, "--workers", "a number from 1"),
 		given(&opts.Connections, c.Connections, "--connections", "a number from 1"),
 	); err != nil {
 		return usageError{err}

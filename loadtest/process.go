@@ -1,0 +1,26 @@
+package loadtest
+
+import (
+	"os/exec"
+	"runtime"
+)
+
+// spawn starts a child that the kernel ends with us where it can, and calls
+// ended when the child is gone.
+func spawn(cmd *exec.Cmd, ended func(error)) error {
+	cmd.SysProcAttr = ownProcess()
+	started := make(chan error)
+	go func() {
+		// The kernel sends the parent-death signal when the thread that started
+		// the child ends, not the process. So this goroutine keeps its thread
+		// for as long as the child lives.
+		runtime.LockOSThread()
+		defer runtime.UnlockOSThread()
+		err := cmd.Start()
+		started <- err
+		if err == nil {
+			ended(cmd.Wait())
+		}
+	}()
+	return <-started
+}
