@@ -1,7 +1,6 @@
 package main
 
 import (
-	"io/fs"
 	"os"
 	"path/filepath"
 	"reflect"
@@ -115,32 +114,5 @@ func TestOps_unitShowsItsCredentials(t *testing.T) {
 	}
 	if len(l.config.Cluster.Keys) != 1 || l.config.Admin.Token != "secret" {
 		t.Errorf("%q give %d keys and token %q", lines, len(l.config.Cluster.Keys), l.config.Admin.Token)
-	}
-}
-
-// TestOps_namesOnlyMetricsThatExist reads every name with the prefix edged_
-// in ops/: a dashboard of a metric that is not there shows nothing, silently.
-func TestOps_namesOnlyMetricsThatExist(t *testing.T) {
-	metrics := contractMetrics(t)
-	name := regexp.MustCompile(`\bedged_[a-z0-9_]+`)
-	err := filepath.WalkDir(ops, func(path string, d fs.DirEntry, err error) error {
-		if err != nil || d.IsDir() {
-			return err
-		}
-		for _, m := range name.FindAllString(readFile(t, path), -1) {
-			base := m
-			for _, suffix := range []string{"_bucket", "_sum", "_count"} {
-				base = strings.TrimSuffix(base, suffix)
-			}
-			if _, ok := metrics[m]; !ok {
-				if _, ok := metrics[base]; !ok {
-					t.Errorf("%s names %s, which is no metric of the contract", path, m)
-				}
-			}
-		}
-		return nil
-	})
-	if err != nil {
-		t.Fatal(err)
 	}
 }
