@@ -1,6 +1,7 @@
 package edge
 
 import (
+	"slices"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -14,11 +15,13 @@ type collector struct {
 	descs map[string]*prometheus.Desc
 }
 
-// described lists what the collector sends: name, help, labels.
-var described = []struct {
+// described is a metric that the collector sends.
+type described struct {
 	name, help string
 	labels     []string
-}{
+}
+
+var partMetrics = []described{
 	{"edged_filter_fill_ratio", "Share of the own filter's bits that are set.", []string{"partition"}},
 	{"edged_filter_keys", "Keys in the own filter.", []string{"partition"}},
 	{"edged_filter_capacity_keys", "Keys that the own filter is planned for.", []string{"partition"}},
@@ -53,7 +56,7 @@ var described = []struct {
 
 func (n *Node) registerCollectors() {
 	c := &collector{n: n, descs: map[string]*prometheus.Desc{}}
-	for _, d := range described {
+	for _, d := range slices.Concat(partMetrics, limitMetrics) {
 		c.descs[d.name] = prometheus.NewDesc(d.name, d.help, d.labels, nil)
 	}
 	n.metrics.reg.MustRegister(c)
@@ -132,6 +135,7 @@ func (c *collector) Collect(ch chan<- prometheus.Metric) {
 	c.replicas(gs.Replicas, gauge, count)
 
 	for _, s := range n.sites.Load().all {
+		c.limits(s, send)
 		for _, u := range s.pool.Stats() {
 			healthy := 0.0
 			if u.Healthy {

@@ -142,6 +142,16 @@ type Origin struct {
 	URLs    []string // scheme://host:port, tried in order of health
 	Host    string   // the Host sent to the origin; empty: the client's
 	Timeout OriginTimeout
+
+	// MaxConcurrent bounds the requests at the origin at once, over all its
+	// servers; 0: as many as there are clients. Beyond it up to Queue requests
+	// wait, each for MaxWait at most, and others are answered 503. KnownShare
+	// of both is for content that has been stored before, so that a flood of
+	// what does not exist leaves it room.
+	MaxConcurrent int
+	Queue         int           // 0: 1000
+	KnownShare    float64       // 0: 25 %
+	MaxWait       time.Duration // 0: 1 s
 }
 
 // OriginTimeout bounds each phase of a request to the origin.
@@ -206,6 +216,9 @@ func (c Config) WithDefaults() Config {
 		def(&s.Origin.Timeout.Connect, 2*time.Second)
 		def(&s.Origin.Timeout.FirstByte, 30*time.Second)
 		def(&s.Origin.Timeout.Idle, 30*time.Second)
+		def(&s.Origin.Queue, 1000)
+		def(&s.Origin.KnownShare, 0.25)
+		def(&s.Origin.MaxWait, time.Second)
 		def(&s.Catalog.Mode, "off")
 		def(&s.Catalog.Refresh, time.Minute)
 	}
@@ -393,6 +406,18 @@ func (c Config) Problems() []Problem {
 			if t.d < 0 {
 				bad(at+".origin.timeout."+t.key, "%v is negative", t.d)
 			}
+		}
+		if s.Origin.MaxConcurrent < 0 {
+			bad(at+".origin.max_concurrent", "is negative")
+		}
+		if s.Origin.Queue < 0 {
+			bad(at+".origin.queue", "is negative")
+		}
+		if !(s.Origin.KnownShare > 0 && s.Origin.KnownShare <= 1) {
+			bad(at+".origin.known_share", "%s is not a share: want above 0%% and up to 100%%", percent(s.Origin.KnownShare))
+		}
+		if s.Origin.MaxWait < 0 {
+			bad(at+".origin.max_wait", "%v is negative", s.Origin.MaxWait)
 		}
 		oneOf(bad, at+".shield", s.Shield, "auto", "off", "ring")
 		oneOf(bad, at+".set_cookie", s.SetCookie, "pass", "store")

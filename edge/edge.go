@@ -39,6 +39,7 @@ type Node struct {
 	store     *store.Store
 	budget    *store.Budget
 	negative  *negative.Cache
+	known     *peerfilter.Rotating // keys that have been stored
 	gossip    *gossip.Gossip
 	metrics   *metrics
 	maxObject []int64             // by partition
@@ -174,6 +175,9 @@ func (n *Node) buildStore() error {
 	}
 	n.truths = make([]truth, len(n.plans))
 	var err error
+	if n.known, err = newKnown(n.cfg.Filter.Keys); err != nil {
+		return Problem{"filter.keys", err.Error()}
+	}
 	if n.store, err = store.New(sc); err != nil {
 		return err
 	}
@@ -202,8 +206,14 @@ func (n *Node) buildSites(cfgs []Site) (*siteTable, error) {
 			retire()
 			return nil, Problem{fmt.Sprintf("sites[%d].origin", i), err.Error()}
 		}
+		limit, err := shield.NewLimit(limitConfig(c.Origin))
+		if err != nil {
+			pool.Close()
+			retire()
+			return nil, Problem{fmt.Sprintf("sites[%d].origin", i), err.Error()}
+		}
 		ctx, cancel := context.WithCancel(n.ctx)
-		s := &site{Site: c, pool: pool, retired: cancel, policy: rfc9111.Policy{
+		s := &site{Site: c, pool: pool, limit: limit, retired: cancel, policy: rfc9111.Policy{
 			StoreSetCookie: c.SetCookie == "store", HonourRequest: c.RequestDirectives == "honour",
 			StaleGrace: c.StaleGrace, NegativeTTL: max(n.cfg.Negative.TTL, 0), StorePartial: true,
 		}}

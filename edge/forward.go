@@ -190,13 +190,19 @@ func (n *Node) obtainOrigin(ctx context.Context, fw *forward) (*upstream, error)
 		}
 	}
 	began := time.Now()
-	resp, err := fw.site.pool.Do(fw.request(traceInfo(ctx, fw.info), "http", "", true))
+	class := n.class(fw.site, fw.key.Filter, fw.target, began)
+	if len(fw.variants) > 0 || fw.stale != nil || fw.held != nil {
+		class = shield.Known
+	}
+	resp, release, err := n.askOrigin(ctx, fw.site, class, fw.request(traceInfo(ctx, fw.info), "http", "", true))
 	if err != nil {
-		n.countOriginError(fw.site.Name, err)
 		return nil, err
 	}
-	n.metrics.origin.WithLabelValues(fw.site.Name, originResult(resp.StatusCode)).Inc()
-	return &upstream{resp: resp, detail: "origin", requestTime: began, responseTime: time.Now()}, nil
+	up := &upstream{resp: resp, detail: "origin", requestTime: began, responseTime: time.Now()}
+	// A panic leaves the answer open; the flight's context ends all the same.
+	stop := context.AfterFunc(ctx, release)
+	up.onClose(func() { stop(); release() })
+	return up, nil
 }
 
 // countOriginError counts a request that had no answer. One that was given up

@@ -304,6 +304,9 @@ func (n *Node) commit(fw *forward, out *outcome, pending int) {
 			return
 		}
 		n.negative.Delete(fw.key.URL, time.Now())
+		if out.status < 400 {
+			n.known.Add(fw.key.Filter, time.Now())
+		}
 	})
 	if !allowed {
 		n.metrics.unstored.WithLabelValues(unstoredPurged).Inc()

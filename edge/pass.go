@@ -69,23 +69,23 @@ func (n *Node) pass(rq *request, why string, res result) {
 	}
 
 	began := time.Now()
-	resp, err := rq.site.pool.Do(out)
+	resp, release, err := n.askOrigin(ctx, rq.site, n.class(rq.site, rq.key.Filter, rq.target, began), out)
 	if err != nil && upload.broken() {
 		rq.hangUp = true
 		n.fail(rq, http.StatusBadRequest, why, "the request's content broke off, or its framing is not valid")
 		return
 	}
 	if err != nil {
-		n.countOriginError(rq.site.Name, err)
 		n.failUpstream(rq, why, err, false)
 		return
 	}
+	defer release()
 	defer resp.Body.Close()
-	n.metrics.origin.WithLabelValues(rq.site.Name, originResult(resp.StatusCode)).Inc()
 	if keys := rfc9111.Invalidates(rq.r.Method, resp.StatusCode, rq.key.URL, resp.Header); len(keys) > 0 {
 		n.invalidate(rq.r.Context(), keys)
 	}
 	if resp.StatusCode == http.StatusSwitchingProtocols {
+		release() // it may last for days, and asks nothing more of the cache
 		n.tunnel(rq, resp, why, wantsUpgrade)
 		return
 	}

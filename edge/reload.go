@@ -44,6 +44,7 @@ func (n *Node) Reload(cfg Config) (err error) {
 	}
 	for _, s := range next.all {
 		n.metrics.declareSite(s.Name)
+		s.inherit(n.sites.Load())
 	}
 	old := n.sites.Swap(next)
 	for _, s := range old.all {

@@ -418,6 +418,9 @@ func (n *Node) answer(rq *request, status int, cs rfc9111.CacheStatus, text stri
 	if rq.hangUp {
 		h["Connection"] = []string{"close"}
 	}
+	if rq.retryAfter != "" {
+		h["Retry-After"] = []string{rq.retryAfter}
+	}
 	text = strconv.Itoa(status) + " " + http.StatusText(status) + ": " + text + "\n"
 	h["Content-Length"] = []string{strconv.Itoa(len(text))}
 	n.finishHead(rq, cs, "")
@@ -434,14 +437,21 @@ func (n *Node) failUpstream(rq *request, why string, err error, collapsed bool) 
 		n.abandon(rq)
 	}
 	status, text := statusOf(err)
-	n.failWith(rq, status, rfc9111.CacheStatus{Fwd: why, Collapsed: collapsed}, text)
+	cs := rfc9111.CacheStatus{Fwd: why, Collapsed: collapsed}
+	if rq.retryAfter = retryAfter(err); rq.retryAfter != "" {
+		cs.Detail = "saturated"
+	}
+	n.failWith(rq, status, cs, text)
 }
 
 // statusOf maps what went wrong on the far side to a status (RFC 9110 §15.6)
 // and a sentence that tells a stranger nothing about the inside.
 func statusOf(err error) (int, string) {
 	var se *shield.Error
+	var saturated *shield.SaturatedError
 	switch {
+	case errors.As(err, &saturated):
+		return http.StatusServiceUnavailable, "the origin has as many requests as it may have: try again soon"
 	case errors.As(err, &se):
 		switch se.Kind {
 		case shield.Timeout:

@@ -32,6 +32,8 @@ type request struct {
 	dirs   rfc9111.RequestDirectives
 	sent   http.Header // what goes on to the origin, once variants were selected by it
 
+	retryAfter string // of an answer that the limit of the origin refused
+
 	report   bool      // the catalog wants to know what the origin says
 	extended time.Time // when the write deadline was last moved
 	hangUp   bool      // the connection ends with this answer

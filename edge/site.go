@@ -14,6 +14,7 @@ import (
 type site struct {
 	Site
 	pool    *shield.Pool
+	limit   *shield.Limit // of requests to the origin
 	policy  rfc9111.Policy
 	catalog *negative.Catalog // nil: none
 	retired context.CancelFunc
@@ -23,6 +24,16 @@ type site struct {
 func (s *site) retire() {
 	s.retired()
 	s.pool.Close()
+}
+
+// inherit takes over the limit of the site that had this name before, so that
+// what is at the origin still counts. It is for a site that is not in use yet.
+func (s *site) inherit(t *siteTable) {
+	for _, o := range t.all {
+		if o.Name == s.Name && o.limit.Resize(limitConfig(s.Origin)) == nil {
+			s.limit = o.limit
+		}
+	}
 }
 
 // bypassed reports whether the site's rules send this path past the cache.

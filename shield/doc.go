@@ -6,7 +6,8 @@
 // so that the origin sees one request instead of one per node ([Choose]). A
 // [Pool] is one origin: several URLs of equal worth. An attempt is one sending
 // of a request, or the try to connect for it. A [Transport] makes attempts over
-// HTTP/1.1; what fails in one is an [*Error] with a kind and a phase. A hop is
+// HTTP/1.1; what fails in one is an [*Error] with a kind and a phase. A [Limit]
+// bounds how many requests are at an origin at once, and how many wait. A hop is
 // a step from node to node ([Hop]).
 //
 // Caveats:
@@ -19,6 +20,6 @@
 //     never a third time.
 //   - HTTP/2 to origins is not spoken.
 //
-// Lock order: Pool.mu and conn.mu are leaves; nothing is called under them
+// Lock order: Pool.mu, conn.mu and Limit.mu are leaves; nothing is called under them
 // that takes another lock.
 package shield

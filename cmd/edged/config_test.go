@@ -115,7 +115,8 @@ func TestLoad_contractSample(t *testing.T) {
 		Filter:   edge.Filter{Keys: 1e6, FalsePositiveRate: 0.01, Peers: 16},
 		Sites: []edge.Site{{
 			Name: "www", Hosts: []string{"www.example.com", "*.img.example.com"},
-			Origin: edge.Origin{URLs: []string{"http://127.0.0.1:9000"}, Timeout: edge.OriginTimeout{Connect: 2e9, FirstByte: 30e9, Idle: 30e9}},
+			Origin: edge.Origin{URLs: []string{"http://127.0.0.1:9000"}, Timeout: edge.OriginTimeout{Connect: 2e9, FirstByte: 30e9, Idle: 30e9},
+				MaxConcurrent: 200, Queue: 1000, KnownShare: 0.25, MaxWait: 1e9},
 			Shield: "auto", SetCookie: "pass", RequestDirectives: "ignore", Bypass: []string{},
 			Catalog: edge.Catalog{Mode: "off", Refresh: 60e9},
 		}},

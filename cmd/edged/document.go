@@ -95,6 +95,11 @@ type originSection struct {
 	URLs    []string       `yaml:"urls"`
 	Host    string         `yaml:"host"`
 	Timeout timeoutSection `yaml:"timeout"`
+
+	MaxConcurrent int           `yaml:"max_concurrent"` // 0: no limit
+	Queue         int           `yaml:"queue,positive"`
+	KnownShare    rate          `yaml:"known_share,positive"`
+	MaxWait       time.Duration `yaml:"max_wait,positive"`
 }
 
 type timeoutSection struct {
@@ -165,6 +170,11 @@ func (d *document) config() edge.Config {
 				URLs:    s.Origin.URLs,
 				Host:    s.Origin.Host,
 				Timeout: edge.OriginTimeout(s.Origin.Timeout),
+
+				MaxConcurrent: s.Origin.MaxConcurrent,
+				Queue:         s.Origin.Queue,
+				KnownShare:    float64(s.Origin.KnownShare),
+				MaxWait:       s.Origin.MaxWait,
 			},
 			Shield:            s.Shield,
 			SetCookie:         s.SetCookie,
@@ -224,6 +234,11 @@ func documentOf(c edge.Config, tokenFile, keyFile string) *document {
 				URLs:    s.Origin.URLs,
 				Host:    s.Origin.Host,
 				Timeout: timeoutSection(s.Origin.Timeout),
+
+				MaxConcurrent: s.Origin.MaxConcurrent,
+				Queue:         s.Origin.Queue,
+				KnownShare:    rate(s.Origin.KnownShare),
+				MaxWait:       s.Origin.MaxWait,
 			},
 			Shield:            s.Shield,
 			SetCookie:         s.SetCookie,

@@ -279,6 +279,11 @@ func (c *Catalog) Contains(path string) bool {
 	return set.has(h)
 }
 
+// Lists reports whether a catalog is loaded, and the path in it.
+func (c *Catalog) Lists(path string) bool {
+	return c.set.Load() != nil && c.Contains(path)
+}
+
 // effective returns what the catalog does now, and why that is not its mode.
 func (c *Catalog) effective(now time.Time) (Mode, string) {
 	switch {
