@@ -30,6 +30,10 @@ type Options struct {
 	Size     *SizeRange    // of bodies; nil: the scenario's
 	Seed     *uint64       // same seed, same requests at the same times; nil: the scenario's
 
+	// Replay takes the place of the scenario's requests when it has a file. With
+	// a Rate, only the order of the requests is the log's.
+	Replay ReplaySpec
+
 	NoFilters bool // the control group: every local miss asks every peer
 	Compare   bool // both groups in turn with the same seed
 

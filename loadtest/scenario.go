@@ -26,6 +26,10 @@ type Scenario struct {
 	Seed    uint64     `yaml:"seed"`
 	Origin  OriginSpec `yaml:"origin"`
 
+	// Replay has a log in place of generated requests. There is one phase then,
+	// for its rate and arrivals; no key is stored before.
+	Replay ReplaySpec `yaml:"replay"`
+
 	Phases []Phase `yaml:"phases"` // one after the other, measured as one
 
 	// FailIf are lines such as "p99 > 50ms" or "skip_ratio < 98%", see
@@ -200,6 +204,15 @@ func (s Scenario) complaints() (found []complaint) {
 	if s.Origin.Latency < 0 || s.Origin.Latency > requestTimeout {
 		bad("origin.latency", "%v: want 0s to %v", s.Origin.Latency, requestTimeout)
 	}
+	if r := s.Replay; r.File == "" && r != (ReplaySpec{}) {
+		bad("replay.file", "missing: want the name of a log")
+	} else if !(r.Speed >= 0 && r.Speed <= 1e6) {
+		bad("replay.speed", "%v: want above 0 and up to 1000000", r.Speed)
+	} else if !slices.Contains([]LogFormat{"", FormatAuto, FormatCombined, FormatJSON, FormatKeys}, r.Format) {
+		bad("replay.format", "%q: want auto, combined, json or keys", r.Format)
+	} else if r.File != "" && len(s.Phases) > 1 {
+		bad("phases", "%d: want one, as a log is replayed", len(s.Phases))
+	}
 	if len(s.Phases) == 0 {
 		bad("phases", "none: want at least one")
 	}
@@ -265,6 +278,12 @@ func scenarioOf(o Options) (Scenario, error) {
 	if err != nil {
 		return s, err
 	}
+	if o.Replay.File != "" {
+		if o.Scenario == "" {
+			s.Name, s.Description = "replay", ""
+		}
+		s.Replay = o.Replay
+	}
 	set := func(v *int, by int) {
 		if by != 0 {
 			*v = by
@@ -308,7 +327,14 @@ func scenarioOf(o Options) (Scenario, error) {
 			p.Zipf = *o.Zipf
 		}
 	}
-	return s, s.problems()
+	if err := s.problems(); err != nil || s.Replay.File == "" {
+		return s, err
+	}
+	s.Prefill = false
+	if o.Rate != 0 {
+		s.Replay.IgnoreTimes = true
+	}
+	return s, s.fit(o.Duration)
 }
 
 func namedScenario(name string) (Scenario, error) {

@@ -324,6 +324,8 @@ func setValue(field any, s string) (err error) {
 		*v = s
 	case *Arrivals:
 		*v = Arrivals(s)
+	case *LogFormat:
+		*v = LogFormat(s)
 	case *Affinity:
 		*v = Affinity(s)
 	case *bool:

@@ -53,7 +53,11 @@ func newSchedule(s Scenario, targets int) *schedule {
 
 // arrivalsOf returns what a scenario asks for, and how long that takes.
 func arrivalsOf(s Scenario, targets int) (arrivals, time.Duration, error) {
-	return newSchedule(s, targets), s.duration(), nil
+	if s.Replay.File == "" {
+		return newSchedule(s, targets), s.duration(), nil
+	}
+	r, err := newReplay(s, targets)
+	return r, s.duration(), err
 }
 
 // enterLocked prepares the samplers of the present phase.

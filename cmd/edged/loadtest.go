@@ -39,6 +39,10 @@ type loadtestRunCmd struct {
 	Size     *loadtest.SizeRange `placeholder:"SIZE" help:"Size of bodies: 4KiB, or a range 1KiB-64KiB."`
 	Seed     *uint64             `placeholder:"N" help:"Same seed, same requests."`
 
+	Replay       string             `placeholder:"FILE" type:"path" help:"Replay an access log (Combined Log Format, JSON lines) in its own times, or a key trace (one key a line); may be gzip. With --rate only in its order."`
+	ReplayFormat loadtest.LogFormat `placeholder:"FORMAT" enum:"auto,combined,json,keys" default:"auto" help:"auto (the default), combined, json or keys."`
+	Speed        *float64           `placeholder:"N" help:"Replay so many times faster than it was."`
+
 	NoFilters bool   `xor:"groups" help:"The control group: every local miss asks every peer."`
 	Compare   bool   `xor:"groups" help:"Both groups in turn, side by side."`
 	Report    string `placeholder:"DIR" type:"path" help:"Write report.json and report.html there."`
@@ -73,6 +77,7 @@ func (c *loadtestRunCmd) Run(p *process) error {
 		Zipf:      c.Zipf,
 		Size:      c.Size,
 		Seed:      c.Seed,
+		Replay:    loadtest.ReplaySpec{File: c.Replay},
 		NoFilters: c.NoFilters,
 		Compare:   c.Compare,
 		ReportDir: c.Report,
@@ -83,6 +88,15 @@ func (c *loadtestRunCmd) Run(p *process) error {
 		Command:   append([]string{"edged"}, p.args...),
 		Version:   readBuild().Version,
 	}
+	switch {
+	case c.Replay != "":
+		opts.Replay.Format = c.ReplayFormat
+	case c.Speed != nil || c.ReplayFormat != loadtest.FormatAuto:
+		return usagef("--speed and --replay-format are about --replay FILE")
+	}
+	if c.Speed != nil && c.Rate != nil {
+		return usagef("--rate replays in an order, --speed in times: want one of the two")
+	}
 	var keys *int
 	if c.Keys != nil {
 		keys = (*int)(c.Keys)
@@ -92,6 +106,7 @@ func (c *loadtestRunCmd) Run(p *process) error {
 		given(&opts.Duration, c.Duration, "--duration", "a time, such as 30s"),
 		given(&opts.Nodes, c.Nodes, "--nodes", "a number from 1"),
 		given(&opts.Keys, keys, "--keys", "a number from 1"),
+		given(&opts.Replay.Speed, c.Speed, "--speed", "a factor, such as 10"),
 		given(&opts.Workers, c.Workers, "--workers", "a number from 1"),
 		given(&opts.Connections, c.Connections, "--connections", "a number from 1"),
 	); err != nil {
