@@ -34,6 +34,7 @@ type sim struct {
 	// a busy machine is late, and it makes large simulations cheap.
 	slack time.Duration
 	parts []Partition
+	load  simLoad
 
 	checker
 }
@@ -46,6 +47,7 @@ type simNode struct {
 	core    *core
 	filters []*peerfilter.Counting
 	keys    [][]peerfilter.Hash // stored, by partition
+	born    map[peerfilter.Hash]time.Duration
 	up      bool
 	gone    bool // left, for good or until it is started again
 	life    int  // counts restarts, so that events of an earlier life find nobody
@@ -54,6 +56,13 @@ type simNode struct {
 	busy    map[string]bool // has a message on its way to
 
 	disturbed time.Duration // when it was last started, stopped or given another filter
+}
+
+// simLoad is what a member does with its filters.
+type simLoad struct {
+	first int           // keys that it has at its start
+	keep  int           // from which number on it evicts one for each that it stores
+	every time.Duration // stores one after up to this time
 }
 
 type simEvent struct {
@@ -83,7 +92,7 @@ func (q *simQueue) Pop() any {
 func newSim(seed uint64, nodes int, loss float64) *sim {
 	s := &sim{
 		rng: rand.New(rand.NewPCG(seed, 1)), loss: loss, parted: func(int, int) bool { return false },
-		byName: map[string]*simNode{}, checker: newChecker(),
+		byName: map[string]*simNode{}, checker: newChecker(), load: simLoad{0, 60, 150 * time.Millisecond},
 	}
 	blocks := []uint32{16, 32}
 	if nodes > 16 {
@@ -139,7 +148,11 @@ func (s *sim) startNode(n *simNode) {
 	}
 	s.begin(n)
 	n.filters, n.keys = make([]*peerfilter.Counting, len(s.parts)), make([][]peerfilter.Hash, len(s.parts))
+	n.born = map[peerfilter.Hash]time.Duration{}
 	for i := range s.parts {
+		for range s.load.first {
+			n.keys[i] = append(n.keys[i], s.hash())
+		}
 		s.publish(n, i, s.parts[i].Params)
 	}
 	for _, m := range s.nodes {
@@ -166,20 +179,24 @@ func (s *sim) publish(n *simNode, part int, p peerfilter.Params) {
 	n.core.publish(s.now, part, peerfilter.NewShadow(c))
 }
 
-// work stores and evicts, as long as there are changes: some 13 times a second.
+func (s *sim) hash() peerfilter.Hash { return peerfilter.Hash{s.rng.Uint64(), s.rng.Uint64()} }
+
+// work stores and evicts, as long as there are changes.
 func (s *sim) work(n *simNode) {
 	life := n.life
-	s.after(s.upTo(150*time.Millisecond), func() {
+	s.after(s.upTo(s.load.every), func() {
 		if !n.up || n.life != life || s.calm {
 			return
 		}
 		part := s.rng.IntN(len(s.parts))
-		h := peerfilter.Hash{s.rng.Uint64(), s.rng.Uint64()}
+		h := s.hash()
 		n.filters[part].Add(h)
 		n.keys[part] = append(n.keys[part], h)
-		if len(n.keys[part]) > 60 {
+		n.born[h] = s.now
+		if len(n.keys[part]) > s.load.keep {
 			i := s.rng.IntN(len(n.keys[part]))
 			n.filters[part].Remove(n.keys[part][i])
+			delete(n.born, n.keys[part][i])
 			n.keys[part] = slices.Delete(n.keys[part], i, i+1)
 		}
 		s.work(n)
