@@ -249,16 +249,22 @@ func (r *Replicas) Apply(member string, t Transitions) (setHash uint64, err erro
 			return rep.setHash, fmt.Errorf("apply to replica of %s: position %d of %d: %w", member, slices.Max(list), m.params.Bits(), ErrCorrupt)
 		}
 	}
-	for _, pos := range t.Set {
-		if m.set(pos, rep.lane, true) {
-			rep.setHash += mix64(uint64(pos))
-			rep.count++
+	for part := range slices.Chunk(t.Set, warmed) {
+		m.warm(part, rep.lane)
+		for _, pos := range part {
+			if m.set(pos, rep.lane, true) {
+				rep.setHash += mix64(uint64(pos))
+				rep.count++
+			}
 		}
 	}
-	for _, pos := range t.Clear {
-		if m.set(pos, rep.lane, false) {
-			rep.setHash -= mix64(uint64(pos))
-			rep.count--
+	for part := range slices.Chunk(t.Clear, warmed) {
+		m.warm(part, rep.lane)
+		for _, pos := range part {
+			if m.set(pos, rep.lane, false) {
+				rep.setHash -= mix64(uint64(pos))
+				rep.count--
+			}
 		}
 	}
 	return rep.setHash, nil
