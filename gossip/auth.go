@@ -50,7 +50,7 @@ var (
 
 // Refusals lists all reasons in Stats.Refused.
 func Refusals() []string {
-	return []string{errNoMac.Error(), errBadMac.Error(), errClock.Error(), errReplayed.Error(), errCrowded.Error()}
+	return append([]string{errNoMac.Error(), errBadMac.Error(), errClock.Error(), errReplayed.Error(), errCrowded.Error()}, identityRefusals()...)
 }
 
 // authenticator signs and verifies. Without keys it does neither: then all

@@ -5,6 +5,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
+	"log"
 	"log/slog"
 	"net"
 	"net/http"
@@ -86,7 +88,10 @@ func startNode(t *testing.T, name string, join []string, change func(*Config)) (
 		l.Close()
 		return n, err
 	}
-	n.server = &http.Server{Handler: n.Handler()}
+	if cfg.TLS != nil {
+		l = cfg.TLS.Listener(l)
+	}
+	n.server = &http.Server{Handler: n.Handler(), ErrorLog: log.New(io.Discard, "", 0)}
 	go n.server.Serve(l)
 	t.Cleanup(n.stop)
 	for i, p := range cfg.Partitions {

@@ -57,6 +57,12 @@ type Config struct {
 	// decrypt. None is accepted only where every address is loopback.
 	Keys [][]byte
 
+	// TLS is this member's certificate, with which it makes requests of the
+	// others and takes none but over TLS; whoever serves [Gossip.Handler] has
+	// put [Identity.Listener] under it. nil: requests are in clear, signed by
+	// the cluster's key.
+	TLS *Identity
+
 	// Cluster is told apart from other clusters by the label of every packet
 	// and stream. Empty: "edged".
 	Cluster string

@@ -90,7 +90,6 @@ func New(cfg Config) (*Gossip, error) {
 		log:          cfg.Logger,
 		start:        time.Now(),
 		in:           newInbox(),
-		client:       newClient(cfg.dial),
 		sends:        make(chan sendEffect, 1024),
 		snapshotsOut: make(chan struct{}, maxSnapshotsOut),
 		wakeMeta:     make(chan struct{}, 1),
@@ -102,6 +101,7 @@ func New(cfg Config) (*Gossip, error) {
 		joined:       make(chan struct{}),
 		done:         make(chan struct{}),
 	}
+	g.client = newClient(cfg.dial, cfg.TLS, g.memberAt)
 	for _, r := range Refusals() {
 		g.refusals[r] = 0
 	}
@@ -404,6 +404,16 @@ func (g *Gossip) member(name string) (Member, bool) {
 	return Member{}, false
 }
 
+// memberAt returns the name of the member whose HTTP answers at an address.
+func (g *Gossip) memberAt(peerAddr string) string {
+	for _, m := range *g.members.Load() {
+		if m.PeerAddr == peerAddr && (m.State == StateAlive || m.State == StateSuspect) {
+			return m.Name
+		}
+	}
+	return ""
+}
+
 // Addr returns the host:port of membership that others use.
 func (g *Gossip) Addr() string { return g.addr }
 
@@ -416,6 +426,11 @@ func (g *Gossip) Stats() Stats {
 	s.Refused = map[string]uint64{}
 	for k, v := range g.refusals {
 		s.Refused[k] = v
+	}
+	if id := g.cfg.TLS; id != nil {
+		for k, v := range id.refusals() {
+			s.Refused[k] = v
+		}
 	}
 	s.LogDropped = g.lines.counts()
 	return s

@@ -3,6 +3,7 @@ package gossip
 import (
 	"bytes"
 	"context"
+	"crypto/tls"
 	"errors"
 	"fmt"
 	"io"
@@ -29,7 +30,8 @@ const (
 
 // Handler returns what answers the other members under /_edged/v1/ on the
 // peer address. With keys configured, it answers only requests that one of
-// them has signed. It bounds what it reads and may be served to anybody; the
+// them has signed, and with an [Identity] only those over TLS of the member that
+// the certificate is of; the request's TLS field says so. It bounds what it reads and may be served to anybody; the
 // server bounds the time of reading headers and bodies.
 func (g *Gossip) Handler() http.Handler { return http.HandlerFunc(g.serveHTTP) }
 
@@ -44,6 +46,12 @@ func (g *Gossip) serveHTTP(w http.ResponseWriter, r *http.Request) {
 		g.refused(r, err)
 		http.Error(w, "refused: "+err.Error(), http.StatusUnauthorized)
 		return
+	}
+	if id := g.cfg.TLS; id != nil {
+		if err := id.is(r.TLS, r.Header.Get(fieldNode)); err != nil {
+			http.Error(w, "refused: "+err.Error(), http.StatusUnauthorized)
+			return
+		}
 	}
 	status, answer := g.answer(r, body)
 	h := w.Header()
@@ -159,7 +167,11 @@ var errGone = errors.New("the peer's log does not reach back so far")
 // call makes one request of a peer and returns the body of its answer, of up
 // to limit bytes (0: some). Only 200 is no error.
 func (g *Gossip) call(ctx context.Context, method, addr, path string, body []byte, limit int) ([]byte, error) {
-	r, err := http.NewRequestWithContext(ctx, method, "http://"+addr+path, bytes.NewReader(body))
+	scheme := "http://"
+	if g.cfg.TLS != nil {
+		scheme = "https://"
+	}
+	r, err := http.NewRequestWithContext(ctx, method, scheme+addr+path, bytes.NewReader(body))
 	if err != nil {
 		return nil, err
 	}
@@ -178,7 +190,7 @@ func (g *Gossip) call(ctx context.Context, method, addr, path string, body []byt
 		return nil, fmt.Errorf("the answer of %s is longer than %d bytes", addr, limit)
 	}
 	if resp.StatusCode == http.StatusUnauthorized {
-		return nil, fmt.Errorf("%s: %.200q: compare the members' cluster.key_file and clocks", addr, b)
+		return nil, fmt.Errorf("%s: %.200q: compare the members' cluster.key_file, cluster.tls and clocks", addr, b)
 	}
 	if err := g.auth.verifyAnswer(r, resp, b); err != nil {
 		return nil, fmt.Errorf("%s: %w", addr, err)
@@ -219,13 +231,30 @@ func readBody(r io.Reader, length int64) ([]byte, error) {
 
 // newClient returns the client of peer requests: nobody else's connections,
 // no proxy, a bound on every phase.
-func newClient(dial func(context.Context, string, string) (net.Conn, error)) *http.Client {
+// With TLS, the member at an address must have its certificate: nameAt says who
+// that is.
+func newClient(dial func(context.Context, string, string) (net.Conn, error), id *Identity, nameAt func(addr string) string) *http.Client {
 	if dial == nil {
 		dial = (&net.Dialer{Timeout: 2 * time.Second}).DialContext
+	}
+	dialTLS := func(ctx context.Context, network, addr string) (net.Conn, error) {
+		c, err := dial(ctx, network, addr)
+		if err != nil {
+			return nil, err
+		}
+		cfg := id.ClientConfig()
+		cfg.ServerName = nameAt(addr)
+		t := tls.Client(c, cfg)
+		if err := t.HandshakeContext(ctx); err != nil {
+			c.Close()
+			return nil, fmt.Errorf("TLS with %s: %w", addr, err)
+		}
+		return t, nil
 	}
 	return &http.Client{
 		Transport: &http.Transport{
 			DialContext:            dial,
+			DialTLSContext:         dialTLS,
 			MaxIdleConnsPerHost:    2,
 			MaxConnsPerHost:        8,
 			IdleConnTimeout:        30 * time.Second,
