@@ -94,13 +94,16 @@ func transitionsOf(c *peerfilter.Counting, rng *rand.Rand) float64 {
 // member that publishes.
 func TestHotPath_allocatesNothing(t *testing.T) {
 	p := live(t)
-	i := 0
-	if n := testing.AllocsPerRun(1000, func() {
-		p.filter.Add(key(1000 + i))
-		p.filter.Remove(key(1000 + i))
-		p.a.replicas[0].Lookup(key(i))
-		i++
-	}); n != 0 {
-		t.Errorf("%v allocations", n)
+	i, least := 0, 1.0
+	for range 20 { // the whole process is counted, and others may be at work
+		least = min(least, testing.AllocsPerRun(100, func() {
+			p.filter.Add(key(1000 + i))
+			p.filter.Remove(key(1000 + i))
+			p.a.replicas[0].Lookup(key(i))
+			i++
+		}))
+	}
+	if least != 0 {
+		t.Errorf("%v allocations", least)
 	}
 }
