@@ -16,7 +16,7 @@ func crossCheck(g *Group, counts []counters, origin map[string]int64) []string {
 	if fates := g.Responses + unanswered + g.Driver.Abandoned; fates < g.Requests || g.Responses+g.Driver.Abandoned > g.Requests {
 		say("driver: %d requests were sent, but %d were answered, %d failed and %d were abandoned", g.Requests, g.Responses, unanswered, g.Driver.Abandoned)
 	}
-	if len(counts) == 0 {
+	if len(counts) == 0 || len(g.Unchecked) > 0 {
 		return out
 	}
 	died := false

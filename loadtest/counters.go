@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"net/http"
 	"strings"
 	"time"
@@ -44,6 +45,11 @@ type counters struct {
 	purges    int64
 	cpu       float64 // seconds
 	memory    int64   // bytes resident, at the time
+	start     float64 // of the process, in seconds since 1970
+	objects   int64   // stored, at the time
+	negatives int64   // remembered absences, at the time
+	keys      int64   // in the filter, at the time
+	capacity  int64   // keys the filter is planned for
 }
 
 // readCounters picks the counters out of a scrape. A metric that the contract
@@ -77,6 +83,10 @@ func readCounters(ss samples) (counters, error) {
 		memory:    total("process_resident_memory_bytes"),
 	}
 	c.cpu, _ = ss.sum("process_cpu_seconds_total")
+	c.start, _ = ss.sum("process_start_time_seconds")
+	c.objects = total("edged_store_objects")
+	c.negatives = total("edged_negative_entries")
+	c.keys, c.capacity = total("edged_filter_keys"), total("edged_filter_capacity_keys")
 	for k, v := range ss.by("edged_peer_rpcs_total", "result") {
 		c.rpcs[k] = int64(v)
 	}
@@ -99,21 +109,41 @@ func readCounters(ss samples) (counters, error) {
 }
 
 // minus returns what was counted since before; gauges stay as they are.
-func (c counters) minus(before counters) counters {
+func (c counters) minus(before counters) counters { return c.add(before, -1) }
+
+// plus returns what c and an earlier process of the same node have counted.
+func (c counters) plus(o counters) counters { return c.add(o, 1) }
+
+func (c counters) add(o counters, sign int64) counters {
 	d := c
-	d.requests = minus(c.requests, before.requests)
-	d.rpcs = minus(c.rpcs, before.rpcs)
-	d.origin = minus(c.origin, before.origin)
+	sum := func(a, b map[string]int64) map[string]int64 {
+		m := maps.Clone(a)
+		for k, n := range b {
+			if m == nil {
+				m = map[string]int64{}
+			}
+			m[k] += sign * n
+		}
+		return m
+	}
+	d.requests = sum(c.requests, o.requests)
+	d.rpcs = sum(c.rpcs, o.rpcs)
+	d.origin = sum(c.origin, o.origin)
 	d.bloom = map[string]Bloom{}
 	for p, b := range c.bloom {
-		d.bloom[p] = b.plus(before.bloom[p], -1)
+		d.bloom[p] = b.plus(o.bloom[p], sign)
 	}
-	d.collapsed -= before.collapsed
-	d.busy -= before.busy
-	d.gossip -= before.gossip
-	d.evictions -= before.evictions
-	d.purges -= before.purges
-	d.cpu -= before.cpu
+	for p, b := range o.bloom {
+		if _, ok := c.bloom[p]; !ok {
+			d.bloom[p] = Bloom{}.plus(b, sign)
+		}
+	}
+	d.collapsed += sign * o.collapsed
+	d.busy += sign * o.busy
+	d.gossip += sign * o.gossip
+	d.evictions += sign * o.evictions
+	d.purges += sign * o.purges
+	d.cpu += float64(sign) * o.cpu
 	return d
 }
 

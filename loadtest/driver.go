@@ -161,13 +161,15 @@ type outcome struct {
 	resent bool   // sent a second time, as the first connection was closed
 }
 
-// The kinds of errors; the first group had no complete answer, the second is a
-// wrong one.
+// The kinds of errors; the first group had no complete answer, the second says
+// honestly that there is none, the third is a wrong one.
 const (
 	errTimeout   = "timeout"
 	errRefused   = "refused"
 	errReset     = "reset"
 	errTransport = "transport"
+
+	errServer = "server_error" // 5xx
 
 	errStatus  = "wrong_status"
 	errContent = "wrong_body"
@@ -188,7 +190,11 @@ func (w *worker) send(a arrival) outcome {
 	whole := false
 	switch {
 	case ans.status != want:
-		o.kind, o.err = errStatus, fmt.Errorf("GET %s at %s: status %d, want %d", a.path, k.addr, ans.status, want)
+		o.kind = errStatus
+		if ans.status >= 500 {
+			o.kind = errServer
+		}
+		o.err = fmt.Errorf("GET %s at %s: status %d, want %d", a.path, k.addr, ans.status, want)
 		whole, _ = skipBody(ans.body, w.buf)
 	case !a.exists:
 		if whole, err = skipBody(ans.body, w.buf); err != nil {

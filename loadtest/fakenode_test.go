@@ -207,7 +207,8 @@ edged_filter_expected_false_positive_rate{partition="default"} 0.001
 edged_purges_total{kind="url",result="complete"} %d
 edged_peer_rpcs_total{peer="x",result="miss"} %d
 process_cpu_seconds_total 1.5
-`, members, n.hits, misses, n.origin2xx, n.origin4xx, negative, unknown, n.purges, rpcs)
+process_start_time_seconds %d
+`, members, n.hits, misses, n.origin2xx, n.origin4xx, negative, unknown, n.purges, rpcs, os.Getpid())
 	for i := range members - 1 {
 		fmt.Fprintf(w, "edged_replica_state{peer=\"p%d\",state=\"live\"} 1\n", i)
 		fmt.Fprintf(w, "edged_replica_state{peer=\"p%d\",state=\"gap\"} 0\n", i)

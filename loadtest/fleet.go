@@ -58,8 +58,10 @@ func (e *PortError) Unwrap() error { return e.Err }
 type Fleet struct {
 	Members []*Member
 
+	cfg   FleetConfig
 	dir   string
 	close sync.Once
+	mu    sync.Mutex // of Members' elements, once the fleet is started
 	err   error
 }
 
@@ -77,7 +79,7 @@ func StartFleet(ctx context.Context, cfg FleetConfig) (_ *Fleet, err error) {
 	if err != nil {
 		return nil, fmt.Errorf("start a fleet: %w", err)
 	}
-	f := &Fleet{dir: dir}
+	f := &Fleet{cfg: cfg, dir: dir}
 	defer func() {
 		if err != nil {
 			f.Close()
@@ -87,7 +89,7 @@ func StartFleet(ctx context.Context, cfg FleetConfig) (_ *Fleet, err error) {
 	defer cancel()
 	var join []string
 	for i := range cfg.Nodes {
-		m, err := f.start(cfg, i, join)
+		m, err := f.start(nodeConfig(cfg, i, join))
 		if err != nil {
 			return nil, err
 		}
@@ -117,18 +119,52 @@ func (f *Fleet) startError(ctx context.Context, err error) error {
 	return err
 }
 
-// start writes the configuration of node i and starts its process.
-func (f *Fleet) start(cfg FleetConfig, i int, join []string) (*Member, error) {
-	name := nodeName(i)
-	data, err := yaml.Marshal(nodeConfig(cfg, i, join))
+// start writes the configuration of a node and starts its process.
+func (f *Fleet) start(n nodeFile) (*Member, error) {
+	data, err := yaml.Marshal(n)
 	if err != nil {
-		return nil, fmt.Errorf("write configuration of node %s: %w", name, err)
+		return nil, fmt.Errorf("write configuration of node %s: %w", n.Name, err)
 	}
-	file := filepath.Join(f.dir, name+".yaml")
+	file := filepath.Join(f.dir, n.Name+".yaml")
 	if err := os.WriteFile(file, data, 0o600); err != nil {
-		return nil, fmt.Errorf("write configuration of node %s: %w", name, err)
+		return nil, fmt.Errorf("write configuration of node %s: %w", n.Name, err)
 	}
-	return startMember(name, cfg.Binary, []string{"run", "-c", file})
+	return startMember(n.Name, f.cfg.Binary, []string{"run", "-c", file})
+}
+
+// member returns the present process of node i.
+func (f *Fleet) member(i int) *Member {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.Members[i]
+}
+
+// restart starts node i again, whose process is gone, at the addresses that it
+// had, and waits until it is ready.
+func (f *Fleet) restart(ctx context.Context, i int) error {
+	old := f.member(i)
+	var join []string
+	for j := range f.Members {
+		if m := f.member(j); j != i {
+			join = append(join, m.Gossip)
+		}
+	}
+	n := nodeConfig(f.cfg, i, join)
+	n.Listen.Address, n.Admin.Address = old.Client, old.Admin
+	n.Cluster.Gossip, n.Cluster.Peer = old.Gossip, old.Peer
+	m, err := f.start(n)
+	if err != nil {
+		return err
+	}
+	f.mu.Lock()
+	f.Members[i] = m
+	f.mu.Unlock()
+	ctx, cancel := context.WithTimeoutCause(ctx, readyTimeout, fmt.Errorf("not ready after %v", readyTimeout))
+	defer cancel()
+	if err := m.waitReady(ctx.Done()); err != nil {
+		return f.startError(ctx, err)
+	}
+	return nil
 }
 
 // nodeName returns edge-a to edge-z, then edge-27 and on.

@@ -20,7 +20,7 @@ func bigReport() *Report {
 			Filters: filters, Requests: 3600, Responses: 3600, counted: true, DurationS: 3600, Rate: 1,
 			Sources: map[string]int64{fromHit: 3000, fromOrigin: 600}, Bloom: Bloom{Negative: 600},
 			ErrorSamples: []string{"wrong_body: <script>alert(1)</script>"}, Errors: 1,
-			Events: []Event{{1800, `Node edge-b died: "signal: killed" <b>`}}, Disagreements: []string{"origin: 1 & 2"},
+			Events: []Event{{S: 1800, Text: `Node edge-b died: "signal: killed" <b>`}}, Disagreements: []string{"origin: 1 & 2"},
 		}
 		for i := range 3600 {
 			skip := rng.Float64()

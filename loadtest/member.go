@@ -9,6 +9,7 @@ import (
 	"os/exec"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"syscall"
 	"time"
 )
@@ -37,6 +38,8 @@ type Member struct {
 	ready  *readyLine
 	stderr *tail
 	done   chan struct{} // closed when the process is gone
+
+	planned atomic.Bool // its end is a fault of the scenario
 
 	err error // how it ended; written before done is closed
 }

@@ -11,6 +11,7 @@ import (
 	"net/http"
 	"strconv"
 	"sync"
+	"sync/atomic"
 	"time"
 )
 
@@ -33,8 +34,11 @@ type Origin struct {
 	server *http.Server
 	addr   string
 
+	disturbed atomic.Pointer[Disturbance] // nil: not
+
 	mu     sync.Mutex
 	counts map[string]int64
+	faulty float64       // failures due, of a share of the answers
 	served chan struct{} // closed when Serve has returned
 }
 
@@ -46,6 +50,7 @@ const (
 	ClassImage  = "image"
 	ClassSlow   = "slow"
 	ClassClock  = "clock"
+	ClassFailed = "failed" // 503 by a [Disturbance]
 )
 
 // NewOrigin starts an origin. It serves until Close.
@@ -118,6 +123,41 @@ func (o *Origin) handler() http.Handler {
 	return mux
 }
 
+// Disturbance is what is wrong with an origin for a while.
+type Disturbance struct {
+	Latency time.Duration // before each answer, in addition
+	Errors  Share         // of the answers are 503
+}
+
+// Disturb has the origin misbehave under /k/ and /absent/ from now on; the zero
+// Disturbance ends it.
+func (o *Origin) Disturb(d Disturbance) { o.disturbed.Store(&d) }
+
+// fails is the disturbance's part in an answer: it waits, and reports whether
+// it has answered in the origin's place.
+func (o *Origin) fails(w http.ResponseWriter, r *http.Request) bool {
+	d := o.disturbed.Load()
+	if d == nil || *d == (Disturbance{}) {
+		return false
+	}
+	o.mu.Lock()
+	o.faulty += float64(d.Errors)
+	failed := o.faulty >= 1
+	if failed {
+		o.faulty--
+	}
+	o.mu.Unlock()
+	if failed {
+		o.count(ClassFailed)
+	}
+	here := hold(r, d.Latency)
+	if failed && here {
+		w.Header().Set("Cache-Control", "no-store")
+		http.Error(w, "The origin fails on purpose.", http.StatusServiceUnavailable)
+	}
+	return failed
+}
+
 // hold waits for d; it reports whether the client is still there.
 func hold(r *http.Request, d time.Duration) bool {
 	if d <= 0 {
@@ -138,9 +178,12 @@ func hold(r *http.Request, d time.Duration) bool {
 const keyTags = 100
 
 func (o *Origin) serveKey(w http.ResponseWriter, r *http.Request) {
+	if o.fails(w, r) {
+		return
+	}
 	n, size, ok := parseKeyPath(r.URL.Path)
 	if !ok || o.cfg.Keys > 0 && n >= o.cfg.Keys {
-		o.serveAbsent(w, r)
+		o.answerAbsent(w, r)
 		return
 	}
 	o.count(ClassKey)
@@ -157,6 +200,12 @@ func (o *Origin) serveKey(w http.ResponseWriter, r *http.Request) {
 }
 
 func (o *Origin) serveAbsent(w http.ResponseWriter, r *http.Request) {
+	if !o.fails(w, r) {
+		o.answerAbsent(w, r)
+	}
+}
+
+func (o *Origin) answerAbsent(w http.ResponseWriter, r *http.Request) {
 	o.count(ClassAbsent)
 	if !hold(r, o.cfg.Latency) {
 		return

@@ -218,7 +218,7 @@ fail_if:
 		{"merges without end", "phases:\n  - &a\n" + strings.Repeat("    <<: *a\n", 50), "there are more than 100000 values"},
 		{"all at once", "nodes: many\nspeed: 4\nmemory: 1KiB\nphases:\n  - {duration: 1s, rate: x, zipf: 11}\n  - duration: 1s\nfail_if: [p98 > 1s, errors = 0]",
 			"1:8: nodes: \"many\" is not a number: want a whole number, such as 50000\n" +
-				"2:1: speed: unknown key: want one of name, description, nodes, memory, keys, size, prefill, seed, origin, replay, phases, fail_if\n" +
+				"2:1: speed: unknown key: want one of name, description, nodes, memory, keys, size, prefill, seed, origin, replay, phases, faults, fail_if\n" +
 				"3:9: memory: 1KiB: want at least 1MiB\n" +
 				"5:26: phases[0].rate: \"x\" is not a number: want one such as 2000 or 0.9\n" +
 				"5:35: phases[0].zipf: 11: want 0 to 10\n" +

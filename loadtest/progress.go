@@ -21,8 +21,12 @@ type monitor struct {
 	phases []Phase
 	start  time.Time
 
+	origin *Origin // nil: not ours
+
 	mu     sync.Mutex
-	last   []counters // by node
+	last   []counters // by node, of all its processes together
+	ended  []counters // what a node's earlier processes have counted
+	asked  int64      // of the origin, at the last tick
 	bloom  Bloom      // of all nodes, at the last tick
 	series []Point
 	events []Event
@@ -30,8 +34,18 @@ type monitor struct {
 
 func newMonitor(out io.Writer, rec *recorder, admins []*admin, phases []Phase, before []counters) *monitor {
 	m := &monitor{out: out, live: isTerminal(out), rec: rec, admins: admins, phases: phases, last: append([]counters(nil), before...)}
+	m.ended = make([]counters, len(m.last))
 	m.bloom = sumBloom(m.last)
 	return m
+}
+
+// knownLocked takes new counters of a node. A process that is not the one before has
+// begun at 0, so what that one had counted is added.
+func (m *monitor) knownLocked(i int, c counters) {
+	if last := m.last[i]; last.start != 0 && c.start != last.start {
+		m.ended[i] = last
+	}
+	m.last[i] = c.plus(m.ended[i])
 }
 
 func sumBloom(cs []counters) (b Bloom) {
@@ -104,14 +118,33 @@ func (m *monitor) tick(ctx context.Context) {
 
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	for i, c := range scraped {
-		if c != nil {
-			m.last[i] = *c
-		}
-	}
 	p := Point{
 		S: time.Since(m.start).Seconds(), Responses: w.answered, Errors: w.errors,
 		P50MS: w.p50, P99MS: w.p99, Sources: w.sources,
+	}
+	deltas := make([]counters, len(m.last))
+	for i, c := range scraped {
+		before := m.last[i]
+		if c != nil {
+			m.knownLocked(i, *c)
+		}
+		d := m.last[i].minus(before)
+		deltas[i] = d
+		n := NodePoint{
+			Bloom: d.allBloom(), PeerRPCs: total(d.rpcs), OriginRequests: total(d.origin),
+			GossipSentBytes: d.gossip, CPUSeconds: d.cpu, ResidentBytes: d.memory, Unread: c == nil,
+		}
+		for _, fill := range d.fill {
+			n.FilterFill = max(n.FilterFill, fill)
+		}
+		p.Nodes = append(p.Nodes, n)
+	}
+	all := sumBloom(deltas)
+	p.ObservedRate = maybeRatio(all.PositiveMiss, all.PositiveMiss+all.Negative)
+	p.ExpectedRate = expectedRate(deltas)
+	if m.origin != nil {
+		now := total(m.origin.Counts())
+		p.Origin, m.asked = now-m.asked, now
 	}
 	now := sumBloom(m.last)
 	if d := now.plus(m.bloom, -1); d.lookups() > 0 {
@@ -164,11 +197,36 @@ func phaseColumn(phases []Phase, s float64) string {
 func (m *monitor) event(text string) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	m.events = append(m.events, Event{time.Since(m.start).Seconds(), text})
+	m.events = append(m.events, Event{S: time.Since(m.start).Seconds(), Text: text})
+	m.printLocked(text)
+}
+
+func (m *monitor) printLocked(text string) {
 	if m.live {
 		fmt.Fprint(m.out, "\r\x1b[K")
 	}
 	fmt.Fprintln(m.out, text)
+}
+
+// fault keeps a fault of the scenario, and prints it.
+func (m *monitor) fault(text string, at, length time.Duration) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	e := Event{S: at.Seconds(), Text: text, Fault: true}
+	if length > 0 {
+		e.Until = (at + length).Seconds()
+	}
+	m.events = append(m.events, e)
+	m.printLocked("Fault: " + text)
+}
+
+// tookOver takes the final counters of the nodes that still answer.
+func (m *monitor) tookOver(index []int, cs []counters) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	for j, i := range index {
+		m.knownLocked(i, cs[j])
+	}
 }
 
 func (m *monitor) result() (series []Point, events []Event, last []counters) {

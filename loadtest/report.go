@@ -103,6 +103,10 @@ type Group struct {
 	// good case.
 	Disagreements []string `json:"disagreements"`
 
+	// Unchecked says why the parties' counts could not be compared, although
+	// nothing is wrong with them; empty: they were.
+	Unchecked string `json:"unchecked,omitempty"`
+
 	counted bool // the nodes' own counts are known
 }
 
@@ -168,12 +172,36 @@ type Point struct {
 	Sources   map[string]int64 `json:"sources"`
 	// SkipRatio of this second's look-ups; nil: there were none.
 	SkipRatio *float64 `json:"skip_ratio"`
+	// ObservedRate and ExpectedRate are the false-positive rates of this second,
+	// over all peers; nil where there is no such number.
+	ObservedRate *float64 `json:"observed_false_positive_rate"`
+	ExpectedRate *float64 `json:"expected_false_positive_rate"`
+	// Origin is the origin's own count of requests in this second, if it is ours.
+	Origin int64 `json:"origin_requests"`
+	// Nodes are in the order of the group's; a node that could not be read has
+	// only what was known of it before.
+	Nodes []NodePoint `json:"nodes,omitempty"`
 }
 
-// Event is something that happened to a node during a run.
+// NodePoint is one second of a node: what it counted in it, and what it was at
+// its end.
+type NodePoint struct {
+	Bloom           Bloom   `json:"bloom"`
+	PeerRPCs        int64   `json:"peer_rpcs"`
+	OriginRequests  int64   `json:"origin_requests"`
+	GossipSentBytes int64   `json:"gossip_sent_bytes"`
+	CPUSeconds      float64 `json:"cpu_seconds"`
+	ResidentBytes   int64   `json:"resident_bytes"`
+	FilterFill      float64 `json:"filter_fill_ratio"`
+	Unread          bool    `json:"unread,omitempty"` // the node did not answer
+}
+
+// Event is something that happened during a run.
 type Event struct {
-	S    float64 `json:"s"` // since the start
-	Text string  `json:"text"`
+	S     float64 `json:"s"`                 // since the start
+	Until float64 `json:"until_s,omitempty"` // of a fault that lasts
+	Text  string  `json:"text"`
+	Fault bool    `json:"fault,omitempty"` // on the scenario's schedule
 }
 
 // ratio is a/b, and 0 where there is nothing to divide.

@@ -97,6 +97,8 @@ func (r *runner) checkOptions(s Scenario) error {
 		return errors.New("a number of nodes to start, and targets that run already: want one of them")
 	case len(o.Admins) > 0 && len(o.Admins) != len(o.Targets):
 		return fmt.Errorf("%d admin addresses for %d targets: want one each, or none", len(o.Admins), len(o.Targets))
+	case len(o.Targets) > 0 && len(s.Faults) > 0:
+		return errors.New("the scenario has faults, which are for nodes of its own: leave the targets out")
 	case o.Compare && o.NoFilters:
 		return errors.New("compare runs without filters too: want one of the two")
 	case len(o.Targets) > 0 && len(o.Admins) == 0 && slices.ContainsFunc(s.Phases, func(p Phase) bool { return p.PurgeRate > 0 }):
@@ -246,6 +248,9 @@ func (r *runner) group(ctx context.Context, s Scenario, filters bool) (g Group, 
 	}
 	fmt.Fprintf(r.out, "Measuring %s for %v.\n", s.Name, s.duration().Round(time.Millisecond))
 	mon := newMonitor(r.out, rec, c.admins, s.Phases, before)
+	if c.origin != nil {
+		mon.origin, mon.asked = c.origin, total(originBefore)
+	}
 	if g.Purges, err = r.measure(ctx, s, c, d, mon); err != nil {
 		return g, err
 	}
@@ -268,6 +273,9 @@ func (r *runner) group(ctx context.Context, s Scenario, filters bool) (g Group, 
 		g.OriginCounts = minus(c.origin.Counts(), originBefore)
 	}
 	g.Series, g.Events, _ = mon.result()
+	if i := slices.IndexFunc(s.Faults, func(f Fault) bool { return f.Do == FaultKill || f.Do == FaultRestart }); i >= 0 {
+		g.Unchecked = fmt.Sprintf("a node ended on schedule (%v) and took along what it counted since it was read last", s.Faults[i])
+	}
 	g.Disagreements = crossCheck(&g, counts, g.OriginCounts)
 	return g, nil
 }
@@ -399,6 +407,9 @@ func (r *runner) measure(ctx context.Context, s Scenario, c *cluster, d *driver,
 			wg.Go(func() {
 				select {
 				case <-m.Done():
+					if m.planned.Load() {
+						return
+					}
 					mon.event(fmt.Sprintf("Node %s died: %s%s", m.Name, m.exitOr("exit status 0"), m.lastWords()))
 				case <-stop:
 				}
@@ -408,13 +419,24 @@ func (r *runner) measure(ctx context.Context, s Scenario, c *cluster, d *driver,
 	if len(c.admins) > 0 {
 		wg.Go(func() { p = purgeAll(ctx, purges(s), c, mon.start, stop) })
 	}
+	var faultErr error
+	faultCtx, endFaults := context.WithCancel(ctx)
+	defer endFaults()
+	if len(s.Faults) > 0 {
+		fs := &faults{c: c, mon: mon}
+		wg.Go(func() { faultErr = fs.run(faultCtx, s.Faults, mon.start) })
+	}
 	if remotes == nil {
 		d.run(ctx, all, mon.start, length, requestTimeout)
 	} else {
 		err = runWorkers(ctx, remotes, d.rec, mon.start)
 	}
+	endFaults()
 	close(stop)
 	wg.Wait()
+	if ctx.Err() == nil {
+		err = errors.Join(err, faultErr)
+	}
 	return p, err
 }
 
@@ -521,8 +543,7 @@ func (r *runner) countsAfter(ctx context.Context, c *cluster, mon *monitor) (aft
 		mon.event(fmt.Sprintf("Counters: %v", err))
 		return after, dead
 	}
-	for j, i := range index {
-		after[i] = cs[j]
-	}
+	mon.tookOver(index, cs)
+	_, _, after = mon.result()
 	return after, dead
 }

@@ -32,6 +32,9 @@ type Scenario struct {
 
 	Phases []Phase `yaml:"phases"` // one after the other, measured as one
 
+	// Faults go wrong while the phases run; only with nodes of our own.
+	Faults []Fault `yaml:"faults"`
+
 	// FailIf are lines such as "p99 > 50ms" or "skip_ratio < 98%", see
 	// [Threshold]. The run fails when one of them holds.
 	FailIf []Threshold `yaml:"fail_if"`
@@ -181,7 +184,20 @@ func Scenarios() []Scenario {
 	mixed.Keys = 20_000
 	mixed.Phases = []Phase{{Name: "mixed", Duration: 30 * time.Second, Rate: 1500, Arrivals: Poisson, Zipf: 0.9, Absent: 0.65, AbsentKeys: 20_000, PurgeRate: 2}}
 
-	return []Scenario{steady(), flood, churn, hot, mixed}
+	faults := steady()
+	faults.Name = "faults"
+	faults.Description = "steady traffic with a third absent, while a node is killed and comes back empty, another one hangs, and the origin is slow and then fails"
+	faults.Keys = 20_000
+	faults.Phases = []Phase{{Name: "faults", Duration: 60 * time.Second, Rate: 1000, Arrivals: Poisson, Zipf: 0.9, Absent: 0.33}}
+	faults.Faults = []Fault{
+		{At: 10 * time.Second, Do: FaultKill, Node: 2, For: 8 * time.Second},
+		{At: 25 * time.Second, Do: FaultPause, Node: 3, For: 3 * time.Second},
+		{At: 36 * time.Second, Do: FaultSlowOrigin, Latency: 300 * time.Millisecond, For: 6 * time.Second},
+		{At: 48 * time.Second, Do: FaultFailingOrigin, Errors: 0.5, For: 5 * time.Second},
+	}
+	faults.FailIf = []Threshold{{"wrong_answers", ">", 0}}
+
+	return []Scenario{steady(), flood, churn, hot, mixed, faults}
 }
 
 // problems is an error that tells everything that is wrong with the scenario, or nil.
@@ -259,6 +275,11 @@ func (s Scenario) complaints() (found []complaint) {
 			bad(at+".purge_rate", "%v: want 0 to 10000", p.PurgeRate)
 		}
 	}
+	for i, f := range s.Faults {
+		f.complaints(s.Nodes, s.duration(), func(field, format string, args ...any) {
+			bad(fmt.Sprintf("faults[%d]%s", i, field), format, args...)
+		})
+	}
 	return found
 }
 
@@ -310,6 +331,10 @@ func scenarioOf(o Options) (Scenario, error) {
 	var peak float64
 	for _, p := range s.Phases {
 		peak = max(peak, p.peak())
+	}
+	for i := range s.Faults {
+		f := &s.Faults[i]
+		f.At, f.For = time.Duration(float64(f.At)*stretch), time.Duration(float64(f.For)*stretch)
 	}
 	for i := range s.Phases {
 		p := &s.Phases[i]

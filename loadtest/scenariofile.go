@@ -324,6 +324,8 @@ func setValue(field any, s string) (err error) {
 		*v = s
 	case *Arrivals:
 		*v = Arrivals(s)
+	case *FaultKind:
+		*v = FaultKind(s)
 	case *LogFormat:
 		*v = LogFormat(s)
 	case *Affinity:

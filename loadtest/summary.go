@@ -183,6 +183,8 @@ func (g *Group) summariseNodes(w io.Writer, named bool, i int) {
 		for _, d := range g.Disagreements {
 			fmt.Fprintf(w, "The counts disagree%s: %s.\n", name, d)
 		}
+	case g.Unchecked != "":
+		fmt.Fprintf(w, "The counts were not compared%s: %s.\n", name, g.Unchecked)
 	case g.counted && g.OriginCounts != nil:
 		fmt.Fprintf(w, "The counts of driver, nodes and origin agree%s.\n", name)
 	case g.counted:

@@ -28,7 +28,7 @@ func (loadtestWorkerCmd) Run(p *process) error {
 }
 
 type loadtestRunCmd struct {
-	Scenario string `arg:"" optional:"" placeholder:"SCENARIO|FILE" help:"steady (the default), flood, churn, hot, mixed, or a YAML file."`
+	Scenario string `arg:"" optional:"" placeholder:"SCENARIO|FILE" help:"steady (the default), flood, churn, hot, mixed, faults, or a YAML file."`
 
 	Rate     *float64            `placeholder:"N" help:"Requests a second, all nodes together. In a scenario of several phases: the peak, that is of the busiest phase; the others are scaled with it."`
 	Duration *time.Duration      `placeholder:"TIME" help:"Time to measure."`

@@ -1,0 +1,196 @@
+package loadtest
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"slices"
+	"sync"
+	"syscall"
+	"time"
+)
+
+// Fault is something that goes wrong on a schedule.
+type Fault struct {
+	At   time.Duration `yaml:"at"`   // since the start of the measurement
+	Do   FaultKind     `yaml:"do"`   //
+	Node int           `yaml:"node"` // which one, from 1; of the faults of nodes
+	// For is how long it lasts. A killed node is started again after it, at the
+	// same addresses and with an empty store; 0: it stays dead. The others want
+	// more than 0, but for restart, which takes what it takes.
+	For     time.Duration `yaml:"for"`
+	Latency time.Duration `yaml:"latency"` // of slow_origin
+	Errors  Share         `yaml:"errors"`  // of failing_origin: this part of its answers is 503
+}
+
+// FaultKind is what goes wrong.
+type FaultKind string
+
+// The faults.
+const (
+	FaultKill          FaultKind = "kill"           // kill -9
+	FaultPause         FaultKind = "pause"          // SIGSTOP, and SIGCONT after it
+	FaultRestart       FaultKind = "restart"        // SIGTERM, and a start when it is gone
+	FaultSlowOrigin    FaultKind = "slow_origin"    // latency before each answer
+	FaultFailingOrigin FaultKind = "failing_origin" // 503
+)
+
+func faultKinds() []FaultKind {
+	return []FaultKind{FaultKill, FaultPause, FaultRestart, FaultSlowOrigin, FaultFailingOrigin}
+}
+
+// ofNode reports whether the fault is one of a node.
+func (f Fault) ofNode() bool { return slices.Contains(faultKinds()[:3], f.Do) }
+
+// String says what happens, "kill edge-b for 5s".
+func (f Fault) String() string {
+	text := string(f.Do)
+	switch f.Do {
+	case FaultKill, FaultPause, FaultRestart:
+		text += " " + nodeName(f.Node-1)
+	case FaultSlowOrigin:
+		text = "origin slow by " + f.Latency.String()
+	case FaultFailingOrigin:
+		text = "origin fails " + f.Errors.String()
+	}
+	if f.For > 0 {
+		text += " for " + f.For.Round(time.Millisecond).String()
+	}
+	return text
+}
+
+// complaints are what is wrong with the fault in a scenario of so many nodes
+// and such a length.
+func (f Fault) complaints(nodes int, length time.Duration, bad func(field, format string, args ...any)) {
+	if !slices.Contains(faultKinds(), f.Do) {
+		bad(".do", "%q: want one of %v", f.Do, faultKinds())
+		return
+	}
+	if f.At < 0 || f.At > length {
+		bad(".at", "%v: want 0s to the end, %v", f.At, length)
+	}
+	if f.For < 0 || f.For > 24*time.Hour || f.For == 0 && f.Do != FaultKill && f.Do != FaultRestart {
+		bad(".for", "%v: want above 0s and up to 24h", f.For)
+	}
+	switch {
+	case f.ofNode() && (f.Node < 1 || f.Node > nodes):
+		bad(".node", "%d: want 1 to %d", f.Node, nodes)
+	case !f.ofNode() && f.Node != 0:
+		bad(".node", "%d: the fault is of the origin", f.Node)
+	case f.Do == FaultSlowOrigin && (f.Latency <= 0 || f.Latency > time.Minute):
+		bad(".latency", "%v: want above 0s and up to 1m", f.Latency)
+	case f.Do == FaultFailingOrigin && f.Errors <= 0:
+		bad(".errors", "%v: want above 0%%", f.Errors)
+	}
+}
+
+// faults runs the faults of a scenario on a cluster of ours.
+type faults struct {
+	c   *cluster
+	mon *monitor
+
+	mu   sync.Mutex
+	slow []time.Duration // in force
+	fail []Share
+	errs []error
+}
+
+// run has each fault happen at its time, until ctx ends. Then everything that
+// was paused goes on, and what was to be started again is not. It returns what
+// could not be done.
+func (fs *faults) run(ctx context.Context, list []Fault, start time.Time) error {
+	var wg sync.WaitGroup
+	for _, f := range list {
+		wg.Go(func() {
+			if !sleepUntil(ctx, start.Add(f.At)) {
+				return
+			}
+			if err := fs.happen(ctx, f); err != nil && ctx.Err() == nil {
+				fs.mu.Lock()
+				fs.errs = append(fs.errs, fmt.Errorf("%v: %w", f, err))
+				fs.mu.Unlock()
+				fs.mon.event(fmt.Sprintf("%v: %v", f, err))
+			}
+		})
+	}
+	wg.Wait()
+	return errors.Join(fs.errs...)
+}
+
+// sleepUntil reports whether the time came before ctx ended.
+func sleepUntil(ctx context.Context, at time.Time) bool {
+	timer := time.NewTimer(time.Until(at))
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+		return true
+	case <-ctx.Done():
+		return false
+	}
+}
+
+func (fs *faults) happen(ctx context.Context, f Fault) error {
+	began := time.Now()
+	fs.mon.fault(f.String(), f.At, f.For)
+	over := func() bool { return f.For > 0 && sleepUntil(ctx, began.Add(f.For)) }
+	switch f.Do {
+	case FaultKill:
+		m := fs.c.fleet.member(f.Node - 1)
+		m.planned.Store(true)
+		if err := m.Kill(); err != nil {
+			return err
+		}
+		if over() {
+			return fs.c.fleet.restart(ctx, f.Node-1)
+		}
+	case FaultRestart:
+		m := fs.c.fleet.member(f.Node - 1)
+		m.planned.Store(true)
+		if err := m.Stop(); err != nil {
+			return err
+		}
+		return fs.c.fleet.restart(ctx, f.Node-1)
+	case FaultPause:
+		p := fs.c.fleet.member(f.Node - 1).cmd.Process
+		if err := p.Signal(syscall.SIGSTOP); err != nil {
+			return err
+		}
+		over()
+		if err := p.Signal(syscall.SIGCONT); !errors.Is(err, os.ErrProcessDone) {
+			return err
+		}
+	case FaultSlowOrigin:
+		fs.disturb(func() { fs.slow = append(fs.slow, f.Latency) })
+		over()
+		fs.disturb(func() { fs.slow = without(fs.slow, f.Latency) })
+	case FaultFailingOrigin:
+		fs.disturb(func() { fs.fail = append(fs.fail, f.Errors) })
+		over()
+		fs.disturb(func() { fs.fail = without(fs.fail, f.Errors) })
+	}
+	return nil
+}
+
+// disturb changes what is in force and tells the origin: the worst counts.
+func (fs *faults) disturb(change func()) {
+	fs.mu.Lock()
+	defer fs.mu.Unlock()
+	change()
+	var d Disturbance
+	for _, l := range fs.slow {
+		d.Latency = max(d.Latency, l)
+	}
+	for _, e := range fs.fail {
+		d.Errors = max(d.Errors, e)
+	}
+	fs.c.origin.Disturb(d)
+}
+
+// without is the list without one of the given value.
+func without[T comparable](list []T, v T) []T {
+	if i := slices.Index(list, v); i >= 0 {
+		return slices.Delete(list, i, i+1)
+	}
+	return list
+}

@@ -1,0 +1,129 @@
+package loadtest
+
+import (
+	"fmt"
+	"io"
+	"net/http"
+	"strings"
+	"testing"
+	"time"
+)
+
+func TestFault_complaints(t *testing.T) {
+	for _, tc := range []struct {
+		f    Fault
+		want string // "" for none
+	}{
+		{Fault{Do: FaultKill, Node: 1}, ""},
+		{Fault{Do: FaultKill, Node: 3, For: time.Second}, ""},
+		{Fault{Do: FaultRestart, Node: 1, At: 10 * time.Second}, ""},
+		{Fault{Do: FaultSlowOrigin, Latency: time.Second, For: time.Second}, ""},
+		{Fault{}, ".do"},
+		{Fault{Do: "explode", Node: 1}, ".do"},
+		{Fault{Do: FaultKill}, ".node"},
+		{Fault{Do: FaultKill, Node: 4}, ".node"},
+		{Fault{Do: FaultKill, Node: 1, At: 11 * time.Second}, ".at"},
+		{Fault{Do: FaultKill, Node: 1, For: -1}, ".for"},
+		{Fault{Do: FaultPause, Node: 1}, ".for"},
+		{Fault{Do: FaultSlowOrigin, For: time.Second}, ".latency"},
+		{Fault{Do: FaultFailingOrigin, For: time.Second}, ".errors"},
+		{Fault{Do: FaultFailingOrigin, For: time.Second, Errors: 1, Node: 1}, ".node"},
+	} {
+		var got []string
+		tc.f.complaints(3, 10*time.Second, func(field, format string, args ...any) { got = append(got, field) })
+		if strings.Join(got, " ") != tc.want {
+			t.Errorf("%+v: complaints about %q, want %q", tc.f, got, tc.want)
+		}
+	}
+}
+
+func TestOrigin_disturbed(t *testing.T) {
+	o, err := NewOrigin(OriginConfig{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer o.Close()
+	failures := func() (n int) {
+		for i := range 40 {
+			resp, err := http.Get(o.URL() + KeyPath(uint64(i), 10))
+			if err != nil {
+				t.Fatal(err)
+			}
+			io.Copy(io.Discard, resp.Body)
+			resp.Body.Close()
+			if resp.StatusCode == http.StatusServiceUnavailable {
+				n++
+			}
+		}
+		return n
+	}
+	o.Disturb(Disturbance{Errors: 0.25})
+	if n := failures(); n != 10 || o.Counts()[ClassFailed] != 10 || o.Counts()[ClassKey] != 30 {
+		t.Errorf("%d of 40 failed, want 10; %v", n, o.Counts())
+	}
+	o.Disturb(Disturbance{})
+	if n := failures(); n != 0 {
+		t.Errorf("%d failed afterwards", n)
+	}
+}
+
+func TestRun_faultsOfTheOrigin(t *testing.T) {
+	t.Parallel()
+	o, out := quick(t, "ok")
+	file := writeLog(t, `
+nodes: 2
+keys: 100
+phases: [{ duration: 1s, rate: 400, absent: 80% }]
+faults:
+  - { at: 300ms, do: slow_origin, latency: 50ms, for: 300ms }
+  - { at: 600ms, do: failing_origin, errors: 50%, for: 300ms }
+  - { at: 300ms, do: pause, node: 1, for: 200ms }
+`)
+	o.Scenario, o.Rate, o.Duration = file, 0, 0
+	r, err := Run(t.Context(), o)
+	if err != nil {
+		t.Fatalf("%v\n%s", err, out)
+	}
+	if r.ErrorKinds[errServer] == 0 || r.Errors != r.ErrorKinds[errServer] || r.WrongAnswers != 0 || r.OriginCounts[ClassFailed] == 0 {
+		t.Errorf("errors %v, %d wrong answers, origin %v: want server errors alone", r.ErrorKinds, r.WrongAnswers, r.OriginCounts)
+	}
+	if len(r.Disagreements) != 0 || r.LatencyMS.P99 < 50 {
+		t.Errorf("%q; p99 %v", r.Disagreements, r.LatencyMS.P99)
+	}
+	want := []string{"pause edge-a for 200ms", "origin slow by 50ms for 300ms", "origin fails 50% for 300ms"}
+	for _, w := range want {
+		if !strings.Contains(fmt.Sprint(r.Events), w) {
+			t.Errorf("the events lack %q: %v", w, r.Events)
+		}
+	}
+}
+
+// A node that is killed and comes back keeps what it had counted before.
+func TestRun_faultsOfNodes(t *testing.T) {
+	t.Parallel()
+	o, out := quick(t, "ok")
+	o.Scenario = writeLog(t, `
+nodes: 2
+keys: 100
+phases: [{ duration: 3s, rate: 200, absent: 50% }]
+faults:
+  - { at: 1200ms, do: kill, node: 2, for: 200ms }
+  - { at: 500ms, do: restart, node: 1 }
+`)
+	o.Rate, o.Duration = 0, 0
+	r, err := Run(t.Context(), o)
+	if err != nil {
+		t.Fatalf("%v\n%s", err, out)
+	}
+	if r.Unchecked == "" || len(r.Disagreements) != 0 || r.WrongAnswers != 0 {
+		t.Errorf("unchecked %q, %q, errors %v", r.Unchecked, r.Disagreements, r.ErrorKinds)
+	}
+	for _, n := range r.Nodes {
+		if n.Died || n.Requests < 50 || n.Requests > 600 {
+			t.Errorf("node %s: died %v, %d requests", n.Name, n.Died, n.Requests)
+		}
+	}
+	if text := out.String(); strings.Contains(text, "died") || !strings.Contains(text, "Fault: kill edge-b for 200ms") || !strings.Contains(text, "The counts were not compared") {
+		t.Errorf("the output:\n%s", text)
+	}
+}
