@@ -103,7 +103,7 @@ type Partition struct {
 type Negative struct {
 	Capacity      int64         // bytes; 0: 64 MiB
 	TTL           time.Duration // lifetime of an absence without explicit freshness; 0: 5 s, below 0: such are not remembered
-	MaxCreateRate int           // new entries a second; 0: 10 000
+	MaxCreateRate int           // new entries of a site a second; 0: 10 000
 }
 
 // Filter sizes the node's own filters and the replicas of its peers'. Keys,

@@ -328,7 +328,7 @@ func (n *Node) rememberAbsence(fw *forward, out *outcome, chunks [][]byte) {
 		Status: out.status, Head: serialiseHead(head), Body: content,
 		// Its age is kept in whole seconds: what is left over is made up for here.
 		Stored: m.ResponseTime.Add(-(m.InitialAge % time.Second)), InitialAge: m.InitialAge.Truncate(time.Second),
-		Expires: m.ResponseTime.Add(m.Lifetime - m.InitialAge), Asked: fw.asked,
+		Expires: m.ResponseTime.Add(m.Lifetime - m.InitialAge), Asked: fw.asked, Site: fw.site.Name,
 	}
 	if fw.stale != nil || fw.held != nil {
 		n.store.Remove(fw.part, &fw.key)

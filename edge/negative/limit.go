@@ -3,6 +3,7 @@ package negative
 import (
 	"hash/maphash"
 	"net/netip"
+	"strings"
 	"sync"
 	"time"
 
@@ -11,35 +12,53 @@ import (
 
 // limiter decides which new keys become entries.
 //
-// All together have a bucket of one second's worth of new entries. While it is
-// at least half full nobody is asked who he is. Below, each client network
-// (/24, or /56 in IPv6) may create its fair share in each second: the rate
-// divided by the number of networks that created in this second or the last.
+// Each site has a bucket of one second's worth of new entries, so that a flood
+// of one costs another nothing. While it is at least half full nobody is asked
+// who he is. Below, each client network (/24, or /56 in IPv6) may create its
+// fair share in each second: the rate divided by the number of networks that
+// created in this second or the last.
 //
 // A key that is refused so, is remembered in the doorkeeper for a minute or
 // two, less in a flood: when it comes a second time it is not one of ever new
-// keys, and gets in, by a bucket of its own. So at most 2 x rate entries are created in a second.
+// keys, and gets in, by a bucket of its own. So at most 2 x rate entries of a
+// site are created in a second.
+//
+// Tallies and doorkeeper are the same for all sites: what a client can make of
+// them is bounded, whatever it asks for. Sites come from the configuration.
 type limiter struct {
-	rate float64 // 0: no limit
-	seed maphash.Seed
+	rate   float64 // 0: no limit
+	seed   maphash.Seed
+	budget *budget // for more sites
 
 	mu         sync.Mutex
-	bucket     float64
-	repeat     float64
-	last       int64 // milliseconds since the cache began
-	second     uint32
-	networks   int // that created in this second
-	before     int // in the one before
+	sites      map[string]*siteLimit
+	others     *siteLimit // of sites for which there is no memory
 	created    [2][]tally
 	doorkeeper *peerfilter.Rotating
 }
+
+// siteLimit is what the sites don't share.
+type siteLimit struct {
+	salt     uint64 // keeps a network's tallies apart from those with other sites
+	bucket   float64
+	repeat   float64
+	last     int64 // milliseconds since the cache began
+	second   uint32
+	networks int // that created in this second
+	before   int // in the one before
+}
+
+// siteLimitBytes is the size of a siteLimit and its place in the map, rounded
+// up, but for the name.
+const siteLimitBytes = 160
 
 // tally counts one network's creations in one second. Networks that share a
 // place in one row seldom share it in the other; the smaller count holds.
 type tally struct{ second, n uint32 }
 
-func newLimiter(rate, tallies, doorBytes int, seed maphash.Seed) *limiter {
-	l := &limiter{rate: float64(rate), bucket: float64(rate), repeat: float64(rate), seed: seed}
+func newLimiter(rate, tallies, doorBytes int, seed maphash.Seed, b *budget) *limiter {
+	l := &limiter{rate: float64(rate), seed: seed, budget: b, sites: map[string]*siteLimit{}}
+	l.others = l.newSite("")
 	if rate > 0 {
 		for i := range l.created {
 			l.created[i] = make([]tally, tallies)
@@ -51,57 +70,78 @@ func newLimiter(rate, tallies, doorBytes int, seed maphash.Seed) *limiter {
 	return l
 }
 
+func (l *limiter) newSite(name string) *siteLimit {
+	return &siteLimit{salt: maphash.String(l.seed, name), bucket: l.rate, repeat: l.rate}
+}
+
+// siteLocked returns the site's part, made when there is none.
+func (l *limiter) siteLocked(name string) *siteLimit {
+	s := l.sites[name]
+	if s == nil {
+		if !l.budget.take(siteLimitBytes + int64(len(name))) {
+			return l.others
+		}
+		s = l.newSite(name)
+		l.sites[strings.Clone(name)] = s
+	}
+	return s
+}
+
 func limiterBytes(tallies, doorBytes int) int64 { return int64(2*tallies*8 + 2*doorBytes) }
 
-// admit decides about a new key; now is in milliseconds since the cache began.
-func (l *limiter) admit(hash uint64, client netip.Addr, now int64) (Reason, bool) {
+// admit decides about a site's new key; now is in milliseconds since the cache
+// began.
+func (l *limiter) admit(hash uint64, site string, client netip.Addr, now int64) (Reason, bool) {
 	if l.rate == 0 {
 		return "", true
 	}
 	network, known := l.network(client)
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.advance(now)
+	s := l.siteLocked(site)
+	s.advance(now, l.rate)
+	network ^= s.salt
 	var reason Reason
 	switch {
-	case known && l.bucket < l.rate/2 && float64(l.count(network)) >= l.share():
+	case known && s.bucket < l.rate/2 && float64(l.count(network, s.second)) >= s.share(l.rate):
 		reason = ReasonClient
-	case l.bucket < 1:
+	case s.bucket < 1:
 		reason = ReasonRate
 	default:
-		l.bucket--
-		if known {
-			l.add(network)
+		s.bucket--
+		if known && l.add(network, s.second) {
+			s.networks++
 		}
 		return "", true
 	}
 	door := peerfilter.Hash{hash, remix(hash)}
-	if l.doorkeeper.Add(door, time.UnixMilli(now)) && l.repeat >= 1 {
-		l.repeat--
+	if l.doorkeeper.Add(door, time.UnixMilli(now)) && s.repeat >= 1 {
+		s.repeat--
 		return "", true
 	}
 	return reason, false
 }
 
-func (l *limiter) advance(now int64) {
-	if now > l.last {
-		more := l.rate * float64(now-l.last) / 1000
-		l.bucket = min(l.rate, l.bucket+more)
-		l.repeat = min(l.rate, l.repeat+more)
-		l.last = now
+func (s *siteLimit) advance(now int64, rate float64) {
+	if now > s.last {
+		more := rate * float64(now-s.last) / 1000
+		s.bucket = min(rate, s.bucket+more)
+		s.repeat = min(rate, s.repeat+more)
+		s.last = now
 	}
 	// Seconds begin at 1, so that an unused tally belongs to none.
-	if s := uint32(l.last/1000) + 1; s != l.second {
-		l.before = 0
-		if s == l.second+1 {
-			l.before = l.networks
+	if sec := uint32(s.last/1000) + 1; sec != s.second {
+		s.before = 0
+		if sec == s.second+1 {
+			s.before = s.networks
 		}
-		l.second, l.networks = s, 0
+		s.second, s.networks = sec, 0
 	}
 }
 
-func (l *limiter) share() float64 {
-	return max(1, l.rate/float64(max(1, l.networks, l.before)))
+// share is what one network may create in a second.
+func (s *siteLimit) share(rate float64) float64 {
+	return max(1, rate/float64(max(1, s.networks, s.before)))
 }
 
 // network hashes the client's network; known is false for the zero Addr.
@@ -127,18 +167,19 @@ func (l *limiter) tallies(network uint64) (a, b *tally) {
 	return &l.created[0][network%n], &l.created[1][(network>>32)%n]
 }
 
-func (l *limiter) count(network uint64) uint32 {
+func (l *limiter) count(network uint64, second uint32) uint32 {
 	a, b := l.tallies(network)
-	return min(a.of(l.second), b.of(l.second))
+	return min(a.of(second), b.of(second))
 }
 
-func (l *limiter) add(network uint64) {
+// add counts a creation and reports whether it is the network's first one in
+// this second.
+func (l *limiter) add(network uint64, second uint32) (first bool) {
 	a, b := l.tallies(network)
-	if min(a.of(l.second), b.of(l.second)) == 0 {
-		l.networks++
-	}
-	*a = tally{l.second, a.of(l.second) + 1}
-	*b = tally{l.second, b.of(l.second) + 1}
+	first = min(a.of(second), b.of(second)) == 0
+	*a = tally{second, a.of(second) + 1}
+	*b = tally{second, b.of(second) + 1}
+	return first
 }
 
 func (t *tally) of(second uint32) uint32 {

@@ -9,8 +9,9 @@ import (
 
 // creator asks the limiter for ever new keys.
 type creator struct {
-	l *limiter
-	n uint64
+	l    *limiter
+	n    uint64
+	site string
 }
 
 func (c *creator) try(client string, now int64) Reason {
@@ -19,7 +20,7 @@ func (c *creator) try(client string, now int64) Reason {
 	if client != "" {
 		a = netip.MustParseAddr(client)
 	}
-	reason, _ := c.l.admit(c.n*0x9e3779b97f4a7c15, a, now)
+	reason, _ := c.l.admit(c.n*0x9e3779b97f4a7c15, c.site, a, now)
 	return reason
 }
 
@@ -33,7 +34,7 @@ func (c *creator) admitted(client string, tries int, now int64) (n int) {
 }
 
 func newCreator(rate int) *creator {
-	return &creator{l: newLimiter(rate, 4096, 1<<16, New(Config{}).seed)}
+	return &creator{l: newLimiter(rate, 4096, 1<<16, New(Config{}).seed, &budget{limit: 1 << 20})}
 }
 
 func TestLimiter_rate(t *testing.T) {
@@ -120,22 +121,48 @@ func TestLimiter_secondRequestGetsIn(t *testing.T) {
 	c := newCreator(100)
 	c.admitted("", 1000, 0)
 	key := uint64(0xabcdef0123456789)
-	if r, ok := c.l.admit(key, netip.Addr{}, 0); ok {
+	if r, ok := c.l.admit(key, "", netip.Addr{}, 0); ok {
 		t.Fatalf("a new key got in over the limit: %q", r)
 	}
-	if r, ok := c.l.admit(key, netip.Addr{}, 0); !ok {
+	if r, ok := c.l.admit(key, "", netip.Addr{}, 0); !ok {
 		t.Errorf("a key that came before was refused: %s", r)
 	}
 	// Second requests have a limit, too.
 	in := 0
 	for i := range uint64(1000) {
-		c.l.admit(i*0x9e3779b97f4a7c15+1, netip.Addr{}, 0)
-		if _, ok := c.l.admit(i*0x9e3779b97f4a7c15+1, netip.Addr{}, 0); ok {
+		c.l.admit(i*0x9e3779b97f4a7c15+1, "", netip.Addr{}, 0)
+		if _, ok := c.l.admit(i*0x9e3779b97f4a7c15+1, "", netip.Addr{}, 0); ok {
 			in++
 		}
 	}
 	if in > 100 {
 		t.Errorf("%d keys got in by a second request: want at most 100 at once", in)
+	}
+}
+
+// One site's flood leaves the others' limits alone, also when its clients are
+// theirs; and more sites than there is memory for share one limit.
+func TestLimiter_sites(t *testing.T) {
+	c := newCreator(100)
+	c.site = "flooded"
+	if n := c.admitted("203.0.113.7", 5000, 0); n < 100 || n > 110 {
+		t.Errorf("%d created of the flooded site: want 100", n)
+	}
+	c.site = "calm"
+	if n := c.admitted("203.0.113.7", 90, 0); n != 90 {
+		t.Errorf("%d of 90 created of the calm site", n)
+	}
+	used := c.l.budget.used.Load()
+	for i := range 100_000 {
+		c.site = fmt.Sprint("site-", i)
+		c.admitted("", 1, 0)
+	}
+	if b := c.l.budget; b.used.Load() > b.limit || len(c.l.sites) < 5000 {
+		t.Errorf("%d sites take %d bytes, %d before, of %d", len(c.l.sites), b.used.Load(), used, b.limit)
+	}
+	c.site = "site-99999"
+	if n := c.admitted("", 1000, 10_000); n < 100 || n > 110 {
+		t.Errorf("%d created of a site without memory of its own: want 100", n)
 	}
 }
 

@@ -21,7 +21,7 @@ type Config struct {
 	// CapacityBytes is a hard limit on everything that the cache holds: index,
 	// keys, heads, bodies and its own tables. Below 64 KiB it remembers nothing.
 	CapacityBytes int64
-	// MaxCreateRate is the number of new entries a second; 0: no limit. Keys
+	// MaxCreateRate is the number of new entries of a site a second; 0: no limit. Keys
 	// that come a second time while the limit is reached have as much again.
 	MaxCreateRate int
 	// MaxBodyBytes is the largest body that is kept; 0: 32 KiB.
@@ -51,6 +51,10 @@ type Entry struct {
 	// refused when its key was deleted since: what was created in the meantime
 	// wins over the older absence. Zero: not checked. Get leaves it empty.
 	Asked time.Time
+
+	// Site is whose creation limit a new entry counts against. Get leaves it
+	// empty.
+	Site string
 }
 
 // Reason is why an entry was not stored.
@@ -58,7 +62,7 @@ type Reason string
 
 // The reasons.
 const (
-	ReasonRate       Reason = "rate"       // more new entries a second than MaxCreateRate
+	ReasonRate       Reason = "rate"       // more new entries of this site a second than MaxCreateRate
 	ReasonClient     Reason = "client"     // this client's network creates more than its share
 	ReasonCapacity   Reason = "capacity"   // no room, even after forgetting
 	ReasonTooLarge   Reason = "too_large"  // key, head or body is too long
@@ -121,9 +125,9 @@ func New(cfg Config) *Cache {
 	tallies := int(min(4096, max(256, floorPow2(capacity/128))))
 	door := int(min(1<<20, max(1<<10, floorPow2(capacity/64))))
 	if capacity < minCapacity || cfg.MaxCreateRate <= 0 {
-		c.limiter = newLimiter(0, 0, 0, c.seed)
+		c.limiter = newLimiter(0, 0, 0, c.seed, &c.budget)
 	} else {
-		c.limiter = newLimiter(cfg.MaxCreateRate, tallies, door, c.seed)
+		c.limiter = newLimiter(cfg.MaxCreateRate, tallies, door, c.seed, &c.budget)
 		c.budget.take(limiterBytes(tallies, door))
 	}
 	if capacity < minCapacity {
@@ -258,7 +262,7 @@ func (c *Cache) put(key string, client netip.Addr, e Entry, now time.Time) Reaso
 		return ReasonSuperseded
 	}
 	if !known {
-		if reason, ok := c.limiter.admit(d.hash, client, c.ms(now)); !ok {
+		if reason, ok := c.limiter.admit(d.hash, e.Site, client, c.ms(now)); !ok {
 			return reason
 		}
 	}

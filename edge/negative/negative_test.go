@@ -35,6 +35,9 @@ func (c *Cache) check(t *testing.T) {
 		used += int64(len(c.shards)) * shardStructBytes
 		if l := c.limiter; l.rate > 0 {
 			used += limiterBytes(len(l.created[0]), int(min(1<<20, max(1<<10, floorPow2(c.budget.limit/64)))))
+			for name := range l.sites {
+				used += siteLimitBytes + int64(len(name))
+			}
 		}
 	}
 	heads, bodies := map[uint32]int{}, map[uint32]int{}
