@@ -117,6 +117,7 @@ func (n *Node) reject(rq *request, reason string, status int, text string) bool 
 // client's request.
 func (n *Node) stripInternal(h http.Header) {
 	delete(h, shield.HopField)
+	delete(h, changesField)
 }
 
 // forwardHeader makes the end-to-end fields of an outgoing request. For a

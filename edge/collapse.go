@@ -3,6 +3,7 @@ package edge
 import (
 	"context"
 	"net/http"
+	"strings"
 	"sync"
 	"time"
 
@@ -24,12 +25,12 @@ type flight struct {
 	cancel context.CancelCauseFunc
 
 	rangeKey string // what key becomes if the answer is only a part
+	gen      uint64 // the newest purge when it began
 
 	// Guarded by flights.mu.
 	waiters  int
 	joinable bool // still in the table
 	storable bool // worth finishing
-	purged   bool // a purge matched it while it ran
 }
 
 // informational is a 1xx answer on its way to a client.
@@ -67,8 +68,10 @@ type outcome struct {
 }
 
 // flights is the table of forwards that can be joined. The zero value is
-// ready. It is safe for concurrent use.
+// ready, and knows no purges. It is safe for concurrent use.
 type flights struct {
+	epochs *store.Epochs // set before use
+
 	mu  sync.Mutex
 	tab map[string]*flight
 }
@@ -79,10 +82,16 @@ func (fs *flights) join(key string) (f *flight, began bool) {
 	fs.mu.Lock()
 	defer fs.mu.Unlock()
 	if f := fs.tab[key]; f != nil {
-		f.waiters++
-		return f, false
+		if fs.joins(f) {
+			f.waiters++
+			return f, false
+		}
+		fs.detachLocked(f)
 	}
 	f = newFlight(key)
+	if fs.epochs != nil {
+		f.gen = fs.epochs.Generation()
+	}
 	f.joinable = true
 	if fs.tab == nil {
 		fs.tab = map[string]*flight{}
@@ -186,17 +195,15 @@ func (fs *flights) detachLocked(f *flight) {
 	}
 }
 
-// purge detaches every flight whose key matches, so that a request which
-// comes after a purge never sees what was asked for before it.
-func (fs *flights) purge(match func(flightKey string) bool) {
-	fs.mu.Lock()
-	defer fs.mu.Unlock()
-	for key, f := range fs.tab {
-		if match(key) {
-			f.purged = true
-			fs.detachLocked(f)
-		}
+// joins reports whether a request that comes now may join f: no purge has come
+// since it began that may cover its answer, so that what comes after a purge
+// never sees what was asked for before it.
+func (fs *flights) joins(f *flight) bool {
+	if fs.epochs == nil {
+		return true
 	}
+	url, _, _ := strings.Cut(f.key, "\x00")
+	return fs.epochs.CheckFlight(f.gen, url)
 }
 
 // uncacheable remembers for a moment which keys had an answer that may not be

@@ -27,6 +27,7 @@ type Config struct {
 	Cache    Cache
 	Negative Negative
 	Filter   Filter
+	Purge    Purge
 	Sites    []Site
 
 	// Drain bounds a graceful stop: requests still running after it are cut.
@@ -104,6 +105,20 @@ type Negative struct {
 	Capacity      int64         // bytes; 0: 64 MiB
 	TTL           time.Duration // lifetime of an absence without explicit freshness; 0: 5 s, below 0: such are not remembered
 	MaxCreateRate int           // new entries of a site a second; 0: 10 000
+}
+
+// Purge is how this node takes part in the cluster's log of purges.
+type Purge struct {
+	// StateDir is a directory of this node's own for the log, so that a restart
+	// forgets none. Empty: the log is in memory alone, and what only this node
+	// knew is lost with it.
+	StateDir string
+
+	// Isolated is what the node does while it may have missed purges, because it
+	// can reach no other member or has not caught up yet: "revalidate" asks the
+	// origin before each use of what is stored, "serve" serves it nevertheless.
+	// Empty: "revalidate".
+	Isolated string
 }
 
 // Filter sizes the node's own filters and the replicas of its peers'. Keys,
@@ -200,6 +215,7 @@ func (c Config) WithDefaults() Config {
 	def(&c.Negative.Capacity, 64<<20)
 	def(&c.Negative.TTL, 5*time.Second)
 	def(&c.Negative.MaxCreateRate, 10000)
+	def(&c.Purge.Isolated, "revalidate")
 	def(&c.Filter.Keys, 1_000_000)
 	def(&c.Filter.FalsePositiveRate, 0.01)
 	def(&c.Filter.Peers, 16)
@@ -350,6 +366,9 @@ func (c Config) Problems() []Problem {
 		bad("filter.keys", "%d: want 1 to 400000000", c.Filter.Keys)
 	}
 	rate(bad, "filter.false_positive_rate", c.Filter.FalsePositiveRate)
+	if c.Purge.Isolated != "revalidate" && c.Purge.Isolated != isolatedServe {
+		bad("purge.isolated", "%q: want revalidate or serve", c.Purge.Isolated)
+	}
 	if c.Filter.Peers < 1 || c.Filter.Peers > 1024 {
 		bad("filter.peers", "%d: want 1 to 1024", c.Filter.Peers)
 	}

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"edged/edge/rfc9111"
+	"edged/edge/store"
 )
 
 // hearWithin bounds every wait of a conversation for the other side.
@@ -192,7 +193,7 @@ func (p *player) barrier(what string, fail func(string, ...any) bool) bool {
 			nodes = []*Node{p.w.a, p.w.b, p.w.shield}
 		}
 		for _, n := range nodes {
-			n.apply(&purge{urls: map[string]bool{keys[0]: true}, soft: true})
+			n.apply(&store.Purge{URLs: keys, Soft: true})
 		}
 	default:
 		return fail("unknown barrier %q", what)

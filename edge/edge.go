@@ -49,7 +49,9 @@ type Node struct {
 
 	flights     flights
 	uncacheable uncacheable
-	purges      purgeLog
+	epochs      store.Epochs  // what was purged, against what is stored or fetched
+	purged      chan struct{} // holds a token when reclaim has something to do
+	sync        atomic.Pointer[syncState]
 	prober      prober
 	peerClient  *shield.Transport
 
@@ -105,7 +107,9 @@ func New(cfg Config) (_ *Node, err error) {
 	if ps := cfg.Problems(); len(ps) > 0 {
 		return nil, &ConfigError{ps}
 	}
-	n := &Node{cfg: cfg, log: cfg.Logger, started: time.Now(), done: make(chan struct{}), memberSlots: make(chan struct{}, memberBodies)}
+	n := &Node{cfg: cfg, log: cfg.Logger, started: time.Now(), done: make(chan struct{}), memberSlots: make(chan struct{}, memberBodies), purged: make(chan struct{}, 1)}
+	n.flights.epochs = &n.epochs
+	n.syncChanged(gossip.SyncSynced)
 	n.ctx, n.cancel = context.WithCancel(context.Background())
 	n.metrics = newMetrics(&cfg)
 	n.seed = seedFrom(cfg.Cluster.Keys)
@@ -137,6 +141,7 @@ func New(cfg Config) (_ *Node, err error) {
 	n.serveAll()
 	n.loop(n.watchFilters)
 	n.loop(n.sweep)
+	n.loop(n.reclaim)
 	return n, nil
 }
 
@@ -269,7 +274,7 @@ func (n *Node) startGossip() error {
 		Name: n.cfg.Name, Role: string(n.cfg.Cluster.Role), Bind: n.cfg.Cluster.Gossip, Advertise: n.cfg.Cluster.Advertise,
 		PeerAddr: n.peerAddr(), Join: n.cfg.Cluster.Join, Keys: n.cfg.Cluster.Keys,
 		Seed: n.seed, Partitions: parts, Logger: n.log.With("part", "gossip"),
-		OnMembers: n.membersChanged, OnChange: n.applyChange, OnConflict: n.fatal,
+		OnMembers: n.membersChanged, StateDir: n.cfg.Purge.StateDir, OnChange: n.applyChange, OnLost: n.changesLost, OnSync: n.syncChanged, OnConflict: n.fatal,
 	})
 	if err != nil {
 		return err

@@ -240,6 +240,7 @@ func (n *Node) askShield(ctx context.Context, fw *forward) *upstream {
 	}
 	req := fw.request(ctx, "http", p.addr, true)
 	req.Header.Set(shield.HopField, string(shield.HopShield))
+	n.carry(req, fw, name)
 	// A member that is suspected is not waited for: whoever waits here, waits
 	// for all who have joined.
 	hctx, stop := context.WithCancel(traceInfo(ctx, fw.info))

@@ -121,11 +121,6 @@ func (fw *forward) staleUsable(now time.Time) bool {
 	return fw.stale != nil && metaOf(fw.stale).StaleOnError(now, fw.site.policy)
 }
 
-// fill is the forward as the log of purges sees it.
-func (fw *forward) fill(detail string, tags []string, absence bool) fill {
-	return fill{since: fw.gen, key: fw.key.URL, tags: tags, absence: absence, fromMember: detail != "origin"}
-}
-
 // exchange is the request and its answer as the rules want to see them.
 func (fw *forward) exchange(up *upstream, header http.Header, status int) rfc9111.Exchange {
 	x := rfc9111.Exchange{
@@ -217,8 +212,9 @@ func (n *Node) notModified(fw *forward, up *upstream) (outcome, bool) {
 		out.shared = false
 		return out, true
 	}
-	n.purges.store(fw.fill(up.detail, fresh.Tags, false), time.Now(), func(soft bool) {
+	n.commitFill(fw, fresh.Tags, false, func(gen uint64, soft bool) {
 		if !soft { // what was asked for before a soft purge does not undo it
+			fresh.SeenAt(gen)
 			n.store.Replace(fw.part, &fw.key, old, fresh)
 		}
 	})
@@ -242,8 +238,9 @@ func (n *Node) headFreshens(fw *forward, up *upstream) {
 	case rfc9111.HeadUpdates:
 		fresh, v := n.freshened(fw, up, old)
 		if v.OK {
-			n.purges.store(fw.fill(up.detail, fresh.Tags, false), time.Now(), func(soft bool) {
+			n.commitFill(fw, fresh.Tags, false, func(gen uint64, soft bool) {
 				if !soft {
+					fresh.SeenAt(gen)
 					n.store.Replace(fw.part, &fw.key, old, fresh)
 				}
 			})
@@ -280,24 +277,32 @@ func (n *Node) commit(fw *forward, out *outcome, pending int) {
 	}
 	absence := rfc9111.IsAbsence(out.status) && len(out.nominated) == 0
 	tags := tagsOf(out.kept)
-	allowed := n.purges.store(fw.fill(out.detail, tags, absence), time.Now(), func(soft bool) {
+	var whole *store.Response
+	switch {
+	case absence:
+	case out.meta.partial():
+		if whole = n.joinStored(fw, out, chunks); whole == nil {
+			return
+		}
+	default:
+		whole = &store.Response{
+			Variant: out.meta.vary, Head: serialiseHead(out.kept), Body: store.NewBody(chunks),
+			Meta: out.meta, MetaBytes: out.meta.metaBytes(),
+		}
+	}
+	if whole != nil {
+		whole.Tags = tags
+	}
+	allowed := n.commitFill(fw, tags, absence, func(gen uint64, soft bool) {
 		if absence {
 			n.rememberAbsence(fw, out, chunks)
 			return
 		}
-		r := &store.Response{
-			Variant: out.meta.vary, Head: serialiseHead(out.kept), Body: store.NewBody(chunks),
-			Meta: out.meta, MetaBytes: out.meta.metaBytes(),
-		}
-		if out.meta.partial() {
-			if r = n.joinStored(fw, out, chunks); r == nil {
-				return
-			}
-		}
-		r.Tags = tags
+		r := whole
 		if soft {
-			r = n.soften(r, time.Now())
+			r = n.soften(r, gen, time.Now())
 		}
+		r.SeenAt(gen)
 		r.Compact()
 		if stored, _ := n.store.Put(fw.part, &fw.key, r); !stored {
 			n.metrics.unstored.WithLabelValues(unstoredRefused).Inc()

@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"edged/edge/store"
 	"edged/shield"
 )
 
@@ -41,7 +42,7 @@ func TestLimit_floodLeavesKnownContentItsShare(t *testing.T) {
 	for i := range 4 {
 		n.get(t, fmt.Sprint("/known/", i)).want(t, 200, "known")
 	}
-	n.apply(&purge{all: true})
+	n.apply(&store.Purge{All: true})
 
 	var wg sync.WaitGroup
 	for i := range limit * 3 / 4 {

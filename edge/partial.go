@@ -330,7 +330,7 @@ func (n *Node) joinStored(fw *forward, out *outcome, chunks [][]byte) *store.Res
 	}
 	incoming := out.kept.Clone()
 	incoming["Content-Range"] = []string{fresh.ContentRange(m.size)}
-	for _, old := range n.store.Get(fw.part, &fw.key) {
+	for _, old := range n.valid(fw.part, &fw.key, n.store.Get(fw.part, &fw.key)) {
 		om := metaOf(old)
 		if old.Variant != m.vary {
 			continue

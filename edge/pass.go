@@ -150,7 +150,7 @@ func (n *Node) passStoring(rq *request, resp *http.Response, why string, x rfc91
 	out.nominated, out.variant = out.meta.nominated, out.meta.vary
 	// What the request itself has just invalidated lies before this generation.
 	fw := &forward{
-		site: rq.site, key: rq.key, part: rq.part, gen: n.purges.generation(), asked: rq.began, client: remoteAddr(rq.r),
+		site: rq.site, key: rq.key, part: rq.part, gen: n.epochs.Generation(), asked: rq.began, client: remoteAddr(rq.r),
 	}
 	rd, _ := out.body.reader()
 	filled := make(chan struct{})

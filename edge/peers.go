@@ -333,6 +333,7 @@ func (n *Node) askPeer(ctx context.Context, fw *forward, p *peer, pl *plan) *ups
 	req := fw.request(ctx, "http", p.addr, fw.asSent)
 	req.Header.Set("Cache-Control", "only-if-cached")
 	req.Header.Set(shield.HopField, string(shield.HopPeer))
+	n.carry(req, fw, p.name)
 
 	began := time.Now()
 	resp, err := n.peerClient.RoundTrip(req)

@@ -36,6 +36,7 @@ func (n *Node) servePeer(w http.ResponseWriter, r *http.Request) {
 		n.reject(rq, rejectMethod, http.StatusMethodNotAllowed, "a member is asked with GET or HEAD")
 		return
 	}
+	rq.behind = !n.gossip.Carried(r.Header.Get(changesField))
 	n.stripInternal(r.Header)
 	if !n.admit(rq) || !n.identify(rq) {
 		return
@@ -80,6 +81,10 @@ func (n *Node) serveMember(w http.ResponseWriter, r *http.Request) {
 // validate it anyway.
 func (n *Node) serveStoredOnly(rq *request) {
 	why, res := "uri-miss", resMiss
+	if rq.behind || n.distrusts() {
+		n.answer(rq, http.StatusGatewayTimeout, rfc9111.CacheStatus{Fwd: "stale"}, "catching up with purges", resStale)
+		return
+	}
 	variants := n.lookup(rq)
 	if selected := n.selectVariant(rq, variants); selected != nil {
 		m := metaOf(selected)

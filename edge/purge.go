@@ -1,182 +1,187 @@
 package edge
 
 import (
+	"context"
+	"net/http"
+	"slices"
 	"strings"
-	"sync"
 	"time"
+
+	"edged/edge/negative"
+	"edged/edge/store"
+	"edged/gossip"
+	"edged/peerfilter"
 )
 
-// purge is what one call removes: everything that one of its parts matches.
-type purge struct {
-	urls     map[string]bool // cache keys
-	tags     map[string]bool
-	prefixes []string // of cache keys
-	hosts    map[string]bool
-	all      bool
-	soft     bool
-	absences bool // only negative entries: these keys exist now
+// changesField carries, from one member to another on the peer address, what
+// the one that asks knows of recent changes (gossip.Carry): the other applies
+// them before it answers. Without it a member that has purged could be given
+// the old response by one that has not yet, and store it after the purge.
+const changesField = "Edged-Changes"
 
-	id      string // the same in both rounds
-	settled bool   // every member that can be reached has purged; guarded by purgeLog.mu
+// applyChange applies an entry of the cluster's log, from this node or another.
+// What one may do is bounded by its size, and it must be done when it returns.
+func (n *Node) applyChange(c gossip.Change) {
+	switch c.Kind {
+	case gossip.KindPurge, gossip.KindCreated:
+		n.apply(&store.Purge{
+			URLs: c.URLs, Tags: c.Tags, Prefixes: c.Prefixes, Hosts: c.Hosts,
+			All: c.All, Soft: c.Soft, Absences: c.Kind == gossip.KindCreated,
+		})
+	}
 }
 
-// matches reports whether the purge covers a response with this key and tags.
-func (p *purge) matches(key string, tags []string) bool {
-	if p.matchesKey(key) {
-		return true
-	}
-	for _, t := range tags {
-		if p.tags[t] {
-			return true
+// apply carries out a purge on this node: when it returns, nothing that it
+// covers is served, joined or stored any more that was asked for before. What
+// is covered is found out at each look-up (store.Epochs), and taken out behind
+// (reclaim); single URLs, and everything, are taken out at once.
+func (n *Node) apply(p *store.Purge) {
+	now := time.Now()
+	n.epochs.Add(p, now)
+	for _, u := range p.URLs {
+		n.negative.Delete(u, now)
+		if !p.Absences && !p.Soft {
+			k := n.keyOf(u)
+			n.store.Remove(n.partitionOf(pathOfKey(u)), &k)
 		}
 	}
-	return false
-}
-
-func (p *purge) matchesKey(key string) bool {
-	if p.all || p.urls[key] {
-		return true
+	if p.Absences {
+		return
 	}
-	if len(p.hosts) > 0 && p.hosts[hostOfKey(key)] {
-		return true
+	if !p.Soft && (p.All || len(p.Hosts) > 0 || len(p.Prefixes) > 0) {
+		n.negative.DeleteFunc(func(key string, _ negative.Entry) bool { return coversURL(p, key) }, now)
 	}
-	for _, pre := range p.prefixes {
-		if strings.HasPrefix(key, pre) {
-			return true
-		}
+	if p.All && !p.Soft {
+		n.clear()
 	}
-	return false
-}
-
-// size is about what the purge takes in memory.
-func (p *purge) size() int {
-	n := 128
-	for _, set := range []map[string]bool{p.urls, p.tags, p.hosts} {
-		for s := range set {
-			n += len(s) + 48
-		}
-	}
-	for _, s := range p.prefixes {
-		n += len(s) + 16
-	}
-	return n
-}
-
-// hostOfKey returns the authority part of a cache key.
-func hostOfKey(key string) string {
-	_, rest, _ := strings.Cut(key, "://")
-	if i := strings.IndexByte(rest, '/'); i >= 0 {
-		rest = rest[:i]
-	}
-	return rest
-}
-
-const (
-	// purgeLogFor and purgeLogMax bound what is remembered of past purges. A
-	// fill that began before the log does is not stored.
-	purgeLogFor   = 10 * time.Minute
-	purgeLogMax   = 4096
-	purgeLogBytes = 8 << 20
-)
-
-// purgeLog orders fills against purges on this node: a fill takes the
-// generation when it begins, and is stored only if no purge since then
-// matches it. Safe for concurrent use.
-//
-// Looking at the log and storing are one step (store), so that there is no
-// moment in which a purge has listed itself, finds nothing to remove, and a
-// fill that looked before that stores after it.
-type purgeLog struct {
-	mu      sync.RWMutex
-	gen     uint64 // of the newest purge
-	entries []purgeEntry
-	bytes   int // of all entries
-}
-
-type purgeEntry struct {
-	gen uint64
-	at  time.Time
-	p   *purge
-}
-
-func (l *purgeLog) generation() uint64 {
-	l.mu.RLock()
-	defer l.mu.RUnlock()
-	return l.gen
-}
-
-func (l *purgeLog) add(p *purge, now time.Time) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	l.gen++
-	if p.settled {
-		for i := len(l.entries) - 1; i >= 0 && now.Sub(l.entries[i].at) < purgeSettle; i-- {
-			if l.entries[i].p.id == p.id {
-				l.entries[i].p.settled = true
-			}
-		}
-	}
-	l.entries = append(l.entries, purgeEntry{l.gen, now, p})
-	l.bytes += p.size()
-	for len(l.entries) > purgeLogMax || l.bytes > purgeLogBytes || now.Sub(l.entries[0].at) > purgeLogFor {
-		l.bytes -= l.entries[0].p.size()
-		l.entries[0] = purgeEntry{}
-		if l.entries = l.entries[1:]; len(l.entries) == 0 {
-			break
+	if p.All || p.Soft || len(p.Tags)+len(p.Hosts)+len(p.Prefixes) > 0 {
+		select {
+		case n.purged <- struct{}{}:
+		default:
 		}
 	}
 }
 
-// fill is what the log must know of a response that may be stored.
-type fill struct {
-	since      uint64 // generation when it began
-	key        string
-	tags       []string
-	absence    bool
-	fromMember bool // a peer's or the shield's copy
+// coversURL reports whether a purge covers whatever is stored under a URL.
+func coversURL(p *store.Purge, url string) bool {
+	return p.All || slices.Contains(p.URLs, url) || slices.Contains(p.Hosts, store.HostOf(url)) ||
+		slices.ContainsFunc(p.Prefixes, func(pre string) bool { return strings.HasPrefix(url, pre) })
 }
 
-// purgeSettle is for how long after a purge's first round a member's copy of
-// what it covers is not stored, at most: that member may not have purged yet.
-// The second round ends it, since then everybody has.
-const purgeSettle = 2 * time.Second
-
-// store calls put when a fill may be stored, and reports whether it did. soft
-// says that a soft purge came meanwhile: what is put must be validated before
-// its next use. No purge begins while put runs.
-func (l *purgeLog) store(f fill, now time.Time, put func(soft bool)) bool {
-	l.mu.RLock()
-	defer l.mu.RUnlock()
-	ok, soft := l.allowsLocked(f.since, f.key, f.tags, f.absence)
-	if ok && f.fromMember {
-		for i := len(l.entries) - 1; i >= 0 && now.Sub(l.entries[i].at) < purgeSettle; i-- {
-			if p := l.entries[i].p; !p.settled && !p.absences && p.matches(f.key, f.tags) {
-				ok = false
-			}
-		}
-	}
-	if ok {
-		put(soft)
-	}
-	return ok
-}
-
-func (l *purgeLog) allowsLocked(since uint64, key string, tags []string, absence bool) (ok, soft bool) {
-	if l.gen == since {
-		return true, false
-	}
-	if len(l.entries) == 0 || l.entries[0].gen > since+1 {
-		return false, false
-	}
-	for i := len(l.entries) - 1; i >= 0 && l.entries[i].gen > since; i-- {
-		p := l.entries[i].p
-		if p.absences && !absence || !p.matches(key, tags) {
+// clear empties the store and begins a new epoch of each filter, an empty one.
+// Where a rebuild is under way the walk will do.
+func (n *Node) clear() {
+	for part := range n.filters {
+		s := &n.filters[part]
+		old, _, _ := s.current()
+		next, err := peerfilter.NewCounting(old.Params())
+		if err != nil || !n.store.Clear(part, next) {
 			continue
 		}
-		if !p.soft || absence {
-			return false, false
-		}
-		soft = true
+		s.mu.Lock()
+		s.counting = next
+		s.epoch++
+		s.mu.Unlock()
+		n.gossip.Publish(part, next)
 	}
-	return true, soft
+}
+
+// reclaimStep is after how many responses the walk rests for reclaimRest, so
+// that it takes no more than a tenth of a processor.
+const (
+	reclaimStep = 1024
+	reclaimRest = time.Millisecond
+)
+
+// reclaim takes out, or marks as stale, what purges have covered. One walk over
+// the store does for all purges that came before it.
+func (n *Node) reclaim(ctx context.Context) {
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-n.purged:
+		}
+		gen, now := n.epochs.Generation(), time.Now()
+		seen := 0
+		n.store.Purge(func(url string, r *store.Response) *store.Response {
+			if seen++; seen%reclaimStep == 0 {
+				time.Sleep(reclaimRest)
+			}
+			switch v, gen := n.epochs.Judge(url, r); v {
+			case store.Gone:
+				return nil
+			case store.Stale:
+				return n.soften(r, gen, now)
+			}
+			return r
+		})
+		n.epochs.Walked(gen, time.Now())
+	}
+}
+
+// valid returns those of the stored responses under a key that no purge has
+// covered, those that a soft one has as stale.
+func (n *Node) valid(part int, key *store.Key, rs []*store.Response) []*store.Response {
+	for i, r := range rs {
+		if v, _ := n.epochs.Judge(key.URL, r); v == store.Valid {
+			continue
+		}
+		kept := slices.Clone(rs[:i])
+		for _, r := range rs[i:] {
+			switch v, gen := n.epochs.Judge(key.URL, r); v {
+			case store.Valid:
+				kept = append(kept, r)
+			case store.Gone:
+				n.store.RemoveResponse(part, key, r)
+			case store.Stale:
+				soft := n.soften(r, gen, time.Now())
+				n.store.Replace(part, key, r, soft)
+				kept = append(kept, soft)
+			}
+		}
+		return kept
+	}
+	return rs
+}
+
+// soften returns the response as one that must be validated before its next
+// use, because of a purge up to the one numbered gen.
+func (n *Node) soften(r *store.Response, gen uint64, now time.Time) *store.Response {
+	m := *metaOf(r)
+	if !m.soft {
+		m.soft = true
+		m.Stored = m.AsStale(now)
+	}
+	s := r.With(&m, m.metaBytes())
+	s.SeenAt(gen)
+	return s
+}
+
+// commitFill calls put when no purge has come since the forward began that covers
+// its answer; soft says that a soft one has.
+func (n *Node) commitFill(fw *forward, tags []string, absence bool, put func(gen uint64, soft bool)) bool {
+	return n.epochs.Commit(fw.gen, fw.key.URL, tags, absence, put)
+}
+
+// carry makes a request to another member tell what it must know of purges.
+func (n *Node) carry(req *http.Request, fw *forward, member string) {
+	v := n.gossip.Carry(member, func(c *gossip.Change) bool {
+		return c.All || len(c.Tags) > 0 || c.Site == fw.site.Name && c.Site != "" ||
+			slices.Contains(c.URLs, fw.key.URL) || slices.Contains(c.Hosts, fw.host) ||
+			slices.ContainsFunc(c.Prefixes, func(pre string) bool { return strings.HasPrefix(fw.key.URL, pre) })
+	})
+	if v == "" {
+		delete(req.Header, changesField)
+		return
+	}
+	req.Header[changesField] = []string{v}
+}
+
+func pathOfKey(key string) string {
+	_, rest, _ := strings.Cut(key, "://")
+	if i := strings.IndexByte(rest, '/'); i >= 0 {
+		return pathOf(rest[i:])
+	}
+	return "/"
 }

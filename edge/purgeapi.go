@@ -8,9 +8,7 @@ import (
 	"time"
 
 	"edged/edge/admin"
-	"edged/edge/negative"
 	"edged/edge/rfc9111"
-	"edged/edge/store"
 	"edged/gossip"
 )
 
@@ -23,121 +21,22 @@ const (
 	invalidateWait = 250 * time.Millisecond
 )
 
-// secondRound ends the id of a purge on its second round.
-const secondRound = "-again"
-
 // purgeKinds are the label values of edged_purges_total.
 var purgeKinds = []string{"url", "tag", "prefix", "host", "all", "created", "method"}
-
-// apply carries out a purge on this node: it is ordered before every fill that
-// begins later, takes what is stored, and keeps later requests off the
-// forwards that began before.
-func (n *Node) apply(p *purge) {
-	now := time.Now()
-	n.purges.add(p, now)
-	if !p.absences {
-		n.flights.purge(func(key string) bool {
-			key, _, _ = strings.Cut(key, "\x00")
-			return len(p.tags) > 0 || p.matchesKey(key) // the tags are not known before the answer
-		})
-		if n.onlyURLs(p) && !p.soft {
-			for u := range p.urls {
-				k := n.keyOf(u)
-				n.store.Remove(n.partitionOf(pathOfKey(u)), &k)
-			}
-		} else {
-			n.store.Purge(func(key string, r *store.Response) *store.Response {
-				switch {
-				case !p.matches(key, r.Tags):
-					return r
-				case p.soft:
-					return n.soften(r, now)
-				}
-				return nil
-			})
-		}
-	} else {
-		n.flights.purge(func(key string) bool { key, _, _ = strings.Cut(key, "\x00"); return p.urls[key] })
-	}
-	if n.onlyURLs(p) {
-		for u := range p.urls {
-			n.negative.Delete(u, now)
-		}
-		return
-	}
-	if !p.soft {
-		n.negative.DeleteFunc(func(key string, _ negative.Entry) bool { return p.matchesKey(key) }, now)
-	}
-}
-
-// onlyURLs reports whether a purge names single URLs and nothing else.
-func (n *Node) onlyURLs(p *purge) bool {
-	return !p.all && len(p.tags) == 0 && len(p.prefixes) == 0 && len(p.hosts) == 0
-}
-
-// soften returns the response as one that must be validated before its next
-// use.
-func (n *Node) soften(r *store.Response, now time.Time) *store.Response {
-	m := *metaOf(r)
-	if m.soft {
-		return r
-	}
-	m.soft = true
-	m.Stored = m.AsStale(now)
-	return r.With(&m, m.metaBytes())
-}
-
-func pathOfKey(key string) string {
-	_, rest, _ := strings.Cut(key, "://")
-	if i := strings.IndexByte(rest, '/'); i >= 0 {
-		return pathOf(rest[i:])
-	}
-	return "/"
-}
-
-// purgeFrom makes a purge of what the cluster's members tell each other.
-func purgeFrom(g gossip.Change) *purge {
-	set := func(list []string) map[string]bool {
-		m := make(map[string]bool, len(list))
-		for _, s := range list {
-			m[s] = true
-		}
-		return m
-	}
-	id, second := strings.CutSuffix(g.ID, secondRound)
-	return &purge{
-		id: id, settled: second,
-		urls: set(g.URLs), tags: set(g.Tags), hosts: set(g.Hosts), prefixes: g.Prefixes,
-		all: g.All, soft: g.Soft, absences: g.Kind == gossip.KindCreated,
-	}
-}
-
-// applyChange applies an entry of the cluster's log, from this node or another.
-// What one may do is bounded by its size, and it must be done when it returns.
-func (n *Node) applyChange(c gossip.Change) {
-	switch c.Kind {
-	case gossip.KindPurge, gossip.KindCreated:
-		n.apply(purgeFrom(c))
-	}
-}
 
 // spread has a change applied here (by applyChange) and on every member, and
 // returns its id, who has applied it and who has not when ctx ends. kind is its
 // label in edged_purges_total.
-//
-// It goes round twice. Between the first member's purge and the last one's, one
-// that has purged may be given the old response by one that has not: until the
-// second round it stores no member's copy of what was purged. The second round
-// keeps later requests off the forwards that began in between.
-func (n *Node) spread(ctx context.Context, kind string, g gossip.Change) (id string, acked, missing []string) {
+func (n *Node) spread(ctx context.Context, kind string, changes ...gossip.Change) (id string, acked, missing []string) {
 	began := time.Now()
-	if id, acked, missing = n.gossip.Spread(ctx, g); len(acked) > 0 {
-		g.ID = id + secondRound
-		_, acked, missing = n.gossip.Spread(ctx, g)
-	}
-	if len(missing) > 0 {
+	id, acked, missing, err := n.gossip.Spread(ctx, changes...)
+	switch {
+	case err != nil:
+		n.log.Error("a purge did not go as it should", "kind", kind, "id", id, "err", err)
 		n.metrics.purges.WithLabelValues(kind, "incomplete").Inc()
-	} else {
+	case len(missing) > 0:
+		n.metrics.purges.WithLabelValues(kind, "incomplete").Inc()
+	default:
 		n.metrics.purges.WithLabelValues(kind, "complete").Inc()
 		n.metrics.purgeTime.Observe(time.Since(began).Seconds())
 	}
@@ -187,19 +86,13 @@ func (n *Node) created(ctx context.Context, urls []string) (admin.PurgeResult, e
 
 func (n *Node) spreadAnswer(ctx context.Context, kind string, g gossip.Change, behind bool) admin.PurgeResult {
 	if behind {
-		g.ID = n.gossip.NewID()
-		members := 1
-		for _, m := range n.gossip.Members() {
-			if m.Name != n.cfg.Name && m.State != gossip.StateLeft {
-				members++
-			}
+		id, err := n.gossip.Start(g)
+		if err != nil {
+			n.log.Error("a purge did not go as it should", "kind", kind, "id", id, "err", err)
 		}
-		n.loop(func(ctx context.Context) {
-			ctx, cancel := context.WithTimeout(ctx, purgeWait)
-			defer cancel()
-			n.spread(ctx, kind, g)
-		})
-		return admin.PurgeResult{ID: g.ID, Members: members, Missing: []string{}}
+		members, _ := n.gossip.Progress(id)
+		n.metrics.purges.WithLabelValues(kind, "complete").Inc()
+		return admin.PurgeResult{ID: id, Members: len(members) + 1, Acked: 1, Missing: []string{}}
 	}
 	ctx, cancel := context.WithTimeout(ctx, purgeWait)
 	defer cancel()

@@ -38,6 +38,7 @@ type request struct {
 	extended time.Time // when the write deadline was last moved
 	hangUp   bool      // the connection ends with this answer
 	counted  bool
+	behind   bool // who asks knows of a purge that this node does not know yet
 	apart    bool // a part of what is asked for is being fetched: not to be waited for
 }
 
@@ -78,7 +79,7 @@ func (n *Node) serve(rq *request) {
 			m := metaOf(selected)
 			now := time.Now()
 			enough := n.covers(rq, selected)
-			if m.soft || !enough {
+			if m.soft || !enough || rq.behind || n.distrusts() {
 				reuse = rfc9111.Validate
 			} else {
 				reuse, _ = m.Decide(rq.dirs, now)
@@ -107,7 +108,7 @@ func (n *Node) serve(rq *request) {
 		} else if len(variants) > 0 {
 			why = "vary-miss"
 		}
-		if why == "uri-miss" && n.serveAbsence(rq) {
+		if why == "uri-miss" && !rq.behind && !n.distrusts() && n.serveAbsence(rq) {
 			return
 		}
 		if rq.dirs.OnlyIfCached {
@@ -116,6 +117,11 @@ func (n *Node) serve(rq *request) {
 		}
 		if rq.r.Method == http.MethodHead {
 			// A HEAD fetches no body, so that it has nothing to share.
+			n.forwardAlone(rq, why, variants, selected)
+			return
+		}
+		if rq.behind {
+			// What is under way may be from before a purge that is not known here.
 			n.forwardAlone(rq, why, variants, selected)
 			return
 		}
@@ -178,20 +184,26 @@ func (n *Node) partitionOf(path string) int {
 // asked.
 func (n *Node) lookup(rq *request) []*store.Response {
 	if n.cfg.Filter.NoLocal {
-		return n.store.Get(rq.part, &rq.key)
+		return n.stored(rq)
 	}
 	c := &n.metrics.bloom[rq.part]
 	if !n.store.Filter(rq.part).MayContain(rq.key.Filter) {
 		c.localNegative.Inc()
 		return nil
 	}
-	v := n.store.Get(rq.part, &rq.key)
+	v := n.stored(rq)
 	if len(v) > 0 {
 		c.localPositiveHit.Inc()
 	} else {
 		c.localPositiveMiss.Inc()
 	}
 	return v
+}
+
+// stored returns what the store holds under the request's key and no purge has
+// covered.
+func (n *Node) stored(rq *request) []*store.Response {
+	return n.valid(rq.part, &rq.key, n.store.Get(rq.part, &rq.key))
 }
 
 // serveAbsence answers from a remembered absence, or from the site's catalog
@@ -346,7 +358,7 @@ func (n *Node) newForward(rq *request, why string, variants []*store.Response, s
 		lookup:     (why == "uri-miss" || why == "vary-miss") && !rq.wantsNewer(),
 		fromMember: rq.hop != shield.HopNone,
 		variants:   variants, stale: selected,
-		gen: n.purges.generation(), asked: rq.began, client: remoteAddr(rq.r),
+		gen: n.epochs.Generation(), asked: rq.began, client: remoteAddr(rq.r),
 	}
 	if rq.report {
 		fw.observe = func(exists bool) { rq.site.catalog.Observed(pathOf(rq.target), exists, time.Now()) }

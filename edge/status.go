@@ -26,7 +26,7 @@ func (n *Node) adminNode() admin.Node {
 			if n.draining.Load() {
 				return fmt.Errorf("draining")
 			}
-			return nil
+			return n.synced()
 		},
 		Metrics:       n.metrics.handler(),
 		Cluster:       n.clusterStatus,
@@ -263,7 +263,7 @@ func (n *Node) explain(_ context.Context, method, rawURL string, header http.Hea
 	slices.SortFunc(e.Filters, func(a, b admin.FilterSay) int { return strings.Compare(a.Member, b.Member) })
 
 	now := time.Now()
-	variants := n.store.Get(rq.part, &rq.key)
+	variants := n.stored(rq)
 	selected := n.selectVariant(rq, variants)
 	for _, v := range variants {
 		m := metaOf(v)

@@ -63,7 +63,7 @@ func (n *Node) warm(ctx context.Context, urls []string) (admin.WarmResult, error
 
 // held reports whether a fresh response, or a peer that may have one, exists.
 func (n *Node) held(rq *request) bool {
-	if r := n.selectVariant(rq, n.store.Get(rq.part, &rq.key)); r != nil {
+	if r := n.selectVariant(rq, n.stored(rq)); r != nil {
 		reuse, _ := metaOf(r).Decide(rfc9111.RequestDirectives{}, time.Now())
 		return reuse == rfc9111.Fresh && !metaOf(r).partial()
 	}

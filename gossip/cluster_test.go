@@ -260,14 +260,14 @@ func TestCluster_purge(t *testing.T) {
 	eventually(t, 5*time.Second, "three members", func() bool { return a.Stats().Members[StateAlive] == 3 })
 	ctx, cancel := context.WithTimeout(t.Context(), 3*time.Second)
 	defer cancel()
-	p := Change{Kind: KindPurge, ID: "p1", URLs: []string{"http://x/"}, Soft: true}
-	_, acked, missing := a.Spread(ctx, p)
-	if !slices.Equal(acked, []string{"b", "c"}) || missing != nil {
-		t.Fatalf("acked %v, missing %v", acked, missing)
+	p := Change{Kind: KindPurge, URLs: []string{"http://x/"}, Soft: true}
+	id, acked, missing, err := a.Spread(ctx, p)
+	if !slices.Equal(acked, []string{"b", "c"}) || missing != nil || err != nil {
+		t.Fatalf("acked %v, missing %v: %v", acked, missing, err)
 	}
-	for _, n := range []*testNode{b, c} {
+	for _, n := range []*testNode{a, b, c} {
 		n.mu.Lock()
-		if len(n.purges) != 1 || n.purges[0].ID != "p1" || !n.purges[0].Soft || n.purges[0].URLs[0] != "http://x/" {
+		if len(n.purges) != 1 || n.purges[0].ID != id || !n.purges[0].Soft || n.purges[0].URLs[0] != "http://x/" {
 			t.Errorf("%s got %+v", n.cfg.Name, n.purges)
 		}
 		n.mu.Unlock()
@@ -275,7 +275,7 @@ func TestCluster_purge(t *testing.T) {
 	c.stop()
 	ctx, cancel = context.WithTimeout(t.Context(), 200*time.Millisecond)
 	defer cancel()
-	_, acked, missing = a.Spread(ctx, Change{ID: "p2", Kind: KindPurge, All: true})
+	_, acked, missing, _ = a.Spread(ctx, Change{Kind: KindPurge, All: true})
 	if !slices.Equal(acked, []string{"b"}) || !slices.Equal(missing, []string{"c"}) {
 		t.Fatalf("acked %v, missing %v", acked, missing)
 	}
@@ -358,7 +358,7 @@ func TestCluster_rotatesKeys(t *testing.T) {
 		ctx, cancel := context.WithTimeout(t.Context(), 2*time.Second)
 		defer cancel()
 		for _, n := range []*testNode{a, b} {
-			if _, _, missing := n.Spread(ctx, Change{Kind: KindPurge, ID: n.cfg.Name + when}); missing != nil {
+			if _, _, missing, _ := n.Spread(ctx, Change{Kind: KindPurge, All: true}); missing != nil {
 				t.Errorf("%s: %v miss %s's purge", when, missing, n.cfg.Name)
 			}
 		}

@@ -84,9 +84,23 @@ type Config struct {
 	// happen during a call are reported together after it.
 	OnMembers func([]Member)
 
+	// StateDir is where the log of changes is kept, so that a restart forgets
+	// none. Empty: in memory alone; the other members' logs are then all there
+	// is of the changes that this one took.
+	StateDir string
+
 	// OnChange applies a change, this member's own ones too, and must have done
-	// so when it returns. It may be called from several goroutines at once.
+	// so when it returns. Calls never overlap. It must not call Spread, Start or
+	// Carried.
 	OnChange func(Change)
+
+	// OnLost is called like OnChange when changes were missed that nobody can
+	// tell any more: whatever is stored may be what one of them was about.
+	OnLost func()
+
+	// OnSync is called like OnChange when the state of the log changes. It
+	// begins as syncing with other members in Join, else as synced.
+	OnSync func(SyncState)
 
 	// OnConflict is called once, from a goroutine of gossip's own, when
 	// another live member has this member's name and was there first. The

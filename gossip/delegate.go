@@ -14,6 +14,7 @@ const maxHeadsLen = 8 + maxHeads*headLen
 // the inbox and hand out what was prepared.
 type delegate struct {
 	in    *inbox
+	log   *inbox                 // messages of the log of changes
 	meta  atomic.Pointer[[]byte] // nodeMeta in its wire form
 	heads atomic.Pointer[[]byte] // heads in their wire form
 
@@ -39,7 +40,11 @@ func (d *delegate) NodeMeta(limit int) []byte {
 
 // NotifyMsg takes a frame. The library reuses b.
 func (d *delegate) NotifyMsg(b []byte) {
-	d.in.putBytes(b, maxFrameLen, func(b []byte) event { return event{message: b} })
+	in := d.in
+	if isLogMessage(b) {
+		in = d.log
+	}
+	in.putBytes(b, maxFrameLen, func(b []byte) event { return event{message: b} })
 }
 
 // GetBroadcasts returns nothing: what is gossiped here is membership itself.

@@ -34,8 +34,8 @@ type Gossip struct {
 	addr     string              // of membership, as others see it
 	replicas []*peerfilter.Replicas
 	members  atomic.Pointer[[]Member]
-	purged   recentIDs
 	clock    clock // of changes
+	changes  *changeLog
 
 	sends        chan sendEffect
 	snapshotsOut chan struct{} // holds a token for each that is served
@@ -48,6 +48,7 @@ type Gossip struct {
 	// the network or the configured functions.
 	mu       sync.Mutex
 	core     *core
+	moved    []memberEvent               // for the log of changes
 	nodes    map[string]*memberlist.Node // where to send, by name
 	refusals map[string]uint64
 	rejoins  uint64
@@ -119,12 +120,16 @@ func New(cfg Config) (*Gossip, error) {
 		return nil, fmt.Errorf("cache.partitions: %w", err)
 	}
 	g.replicas = g.core.replicas
-	g.delegate = &delegate{in: g.in, name: cfg.Name}
+	if g.changes, err = newChangeLog(g); err != nil {
+		return nil, err
+	}
+	g.delegate = &delegate{in: g.in, log: g.changes.in, name: cfg.Name}
 	meta, heads := g.core.nodeMeta().append(nil), appendHeads(nil, nil)
 	g.delegate.meta.Store(&meta)
 	g.delegate.heads.Store(&heads)
 
 	if err := g.listen(); err != nil {
+		g.changes.close()
 		return nil, err
 	}
 	g.publishMembers()
@@ -136,6 +141,7 @@ func New(cfg Config) (*Gossip, error) {
 	g.wg.Go(g.memberLoop)
 	g.wg.Go(g.rejoinLoop)
 	g.wg.Go(g.exchangeLoop)
+	g.changes.run()
 
 	select {
 	case <-g.joined:
@@ -193,6 +199,8 @@ func (g *Gossip) loop() {
 		}
 		g.core.tick(now)
 		effects := g.core.take()
+		moved := g.moved
+		g.moved = nil
 		next := g.core.deadline()
 		if now >= headsAt {
 			// Membership exchanges them every 15 s: there is no need to
@@ -206,6 +214,7 @@ func (g *Gossip) loop() {
 		for _, e := range effects {
 			g.carryOut(e)
 		}
+		g.changes.membership(moved)
 		timer.Reset(max(next-g.now(), time.Millisecond))
 	}
 }
@@ -245,13 +254,22 @@ func (g *Gossip) eventLocked(now time.Duration, e event) {
 		e.up.Meta = nil
 		g.nodes[e.up.Name] = e.up
 		c.memberUp(now, e.up.Name, e.up.Address(), meta)
+		g.movedLocked(e.up.Name)
 	case e.down != "":
 		c.memberDown(now, e.down)
+		g.movedLocked(e.down)
 	case e.suspect != "":
 		c.suspect(now, e.suspect)
 	case e.conflict != nil:
 		c.counts.conflicts++
 		c.emit(conflictEffect(*e.conflict))
+	}
+}
+
+// movedLocked tells the log of changes how a member is now.
+func (g *Gossip) movedLocked(name string) {
+	if _, p := g.core.find(name); p != nil {
+		g.moved = append(g.moved, memberEvent{name, p.meta.boot, p.reachable(), p.state == StateLeft})
 	}
 }
 
@@ -422,6 +440,7 @@ func (g *Gossip) Stats() Stats {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	s := g.core.statistics(g.now())
+	g.changes.addTo(&s)
 	s.Rejoins = g.rejoins
 	s.Refused = map[string]uint64{}
 	for k, v := range g.refusals {
@@ -472,5 +491,5 @@ func (g *Gossip) Close() error {
 	err := g.list.Shutdown()
 	g.wg.Wait()
 	g.client.CloseIdleConnections()
-	return err
+	return errors.Join(err, g.changes.close())
 }

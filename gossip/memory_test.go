@@ -233,9 +233,9 @@ func TestMemory_ofRequests(t *testing.T) {
 		length             int64 // what it says
 		signed             bool
 	}{
-		{name: "a body of no member", method: "POST", path: pathPurge, body: big, length: int64(len(big))},
-		{name: "a body of unknown length", method: "POST", path: pathPurge, body: big, length: -1},
-		{name: "a body that says it is long", method: "POST", path: pathPurge, body: []byte("{"), length: maxPurgeLen},
+		{name: "a body of no member", method: "POST", path: pathPurges, body: big, length: int64(len(big))},
+		{name: "a body of unknown length", method: "POST", path: pathPurges, body: big, length: -1},
+		{name: "a body that says it is long", method: "POST", path: pathPurges, body: []byte("{"), length: maxBodyLen},
 		{name: "a long query of no member", method: "GET", path: pathSnapshot + "?part=" + strings.Repeat("a&", 30_000)},
 		{name: "a long query", method: "GET", path: pathDeltas + "?part=" + strings.Repeat("%41", 30_000), signed: true},
 		{name: "a query of many", method: "GET", path: pathDeltas + "?" + strings.Repeat("a&", 5_000), signed: true},

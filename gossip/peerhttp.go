@@ -19,8 +19,9 @@ const (
 	pathPrefix   = "/_edged/v1/"
 	pathDeltas   = pathPrefix + "filter/deltas"   // GET: part, boot, epoch, after; 410 when a snapshot is needed
 	pathSnapshot = pathPrefix + "filter/snapshot" // GET: part; to go on: offset, boot, epoch, seq; 410 when that one is gone
-	pathPurge    = pathPrefix + "purge"           // POST: a Purge as JSON
+	pathPurges   = pathPrefix + "purges"          // POST: a digest of the log of changes; answered with what it lacks
 
+	maxBodyLen      = 1 << 20 // of a request
 	maxDeltasLen    = 4<<20 + 64<<10
 	minSnapshotLen  = 8 << 20 // accepted of a peer, whatever our own size
 	maxSnapshotsOut = 4       // served at once
@@ -36,7 +37,7 @@ const (
 func (g *Gossip) Handler() http.Handler { return http.HandlerFunc(g.serveHTTP) }
 
 func (g *Gossip) serveHTTP(w http.ResponseWriter, r *http.Request) {
-	body, err := readBody(http.MaxBytesReader(w, r.Body, maxPurgeLen), r.ContentLength)
+	body, err := readBody(http.MaxBytesReader(w, r.Body, maxBodyLen), r.ContentLength)
 	if err != nil {
 		http.Error(w, "request body is too large or incomplete", http.StatusRequestEntityTooLarge)
 		return
@@ -69,15 +70,15 @@ func (g *Gossip) serveHTTP(w http.ResponseWriter, r *http.Request) {
 // answer answers a request that was found to be a member's.
 func (g *Gossip) answer(r *http.Request, body []byte) (status int, answer []byte) {
 	method := http.MethodGet
-	if r.URL.Path == pathPurge {
+	if r.URL.Path == pathPurges {
 		method = http.MethodPost
 	}
 	if r.Method != method {
 		return http.StatusMethodNotAllowed, []byte("want " + method + "\n")
 	}
 	switch r.URL.Path {
-	case pathPurge:
-		return g.servePurge(body)
+	case pathPurges:
+		return g.servePull(body)
 	case pathDeltas:
 		return g.serveDeltas(r.URL.Query())
 	case pathSnapshot:

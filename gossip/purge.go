@@ -1,153 +1,554 @@
 package gossip
 
 import (
-	"bytes"
+	"cmp"
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
-	"net/http"
+	"math/rand/v2"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 )
 
-// Timers of a purge's fan-out.
-const (
-	maxPurgeLen   = 4 << 20
-	purgeTry      = 2 * time.Second       // of one attempt
-	purgeRetry    = 20 * time.Millisecond // after a failed one, doubled up to
-	maxPurgeRetry = time.Second           //
-	maxPurgeIDs   = 1 << 14               // remembered in each of two halves
-)
-
-// errPurgeLen is a purge that no member would accept.
-var errPurgeLen = errors.New("the purge is longer than 4 MiB: split it")
-
-// Spread gives c an id and a stamp, has OnChange apply it here, and sends it to
-// every other member. It returns c's id and the names of the members that have
-// applied it and of those that have not when ctx ends. Members that are alive
-// or suspected are tried until ctx ends; one that failed is tried once.
+// changeLog carries out what a logCore wants done.
 //
-// A change may be applied twice, and two changes of one member in either
-// order: what has to know an order goes by the stamps.
-func (g *Gossip) Spread(ctx context.Context, c Change) (id string, acked, missing []string) {
-	c.Stamp = g.clock.next(time.Now())
-	if c.ID == "" {
-		c.ID = g.NewID()
+// turn makes of an event and the application of what it brings one step: when a
+// member says that it has applied a change, or finds that it is in step with
+// another, OnChange has returned. It is taken before mu.
+type changeLog struct {
+	g    *Gossip
+	wake chan struct{}
+	in   *inbox
+	file *logFile // nil: nothing is kept
+
+	turn   sync.Mutex
+	newest atomic.Int64 // when a change was applied last, as g.now
+
+	mu      sync.Mutex
+	core    *logCore
+	waiting map[string][]*spreading // by member, in order of seq
+	recent  []*spreading            // the last maxProgress, oldest first
+	byID    map[string]*spreading
+	streams map[string]bool // members to which a stream is under way
+}
+
+// spreading is how far a change, or several that were given together, has
+// come. Guarded by changeLog.mu, but for done.
+type spreading struct {
+	id    string
+	seq   uint64 // of the last one
+	began time.Time
+	nodes []MemberProgress // sorted by name
+	left  int              // that have not applied it, and may
+	done  chan struct{}    // closed when left is 0
+}
+
+// MemberProgress is how far a change has come on one member.
+type MemberProgress struct {
+	Name    string
+	Applied bool
+	Gone    bool          // it can't be reached; it applies the change when it comes back
+	After   time.Duration // from the call to its acknowledgement; 0 before that
+}
+
+// maxProgress is how many changes are remembered for Progress.
+const maxProgress = 4096
+
+// newChangeLog makes the log of g, from what an earlier process left in
+// cfg.StateDir.
+func newChangeLog(g *Gossip) (*changeLog, error) {
+	l := &changeLog{
+		g: g, wake: make(chan struct{}, 1), in: newInbox(),
+		waiting: map[string][]*spreading{}, byID: map[string]*spreading{}, streams: map[string]bool{},
 	}
-	if g.cfg.OnChange != nil {
-		g.cfg.OnChange(c)
+	l.core = newLogCore(logConfig{name: g.cfg.Name, boot: g.cfg.Boot, expect: g.expectsOthers(), base: g.start}, &g.clock, rand.New(rand.NewPCG(g.cfg.Boot, rand.Uint64())))
+	if g.cfg.StateDir == "" {
+		return l, nil
 	}
-	body, err := json.Marshal(c)
-	if err == nil && len(body) > maxPurgeLen {
-		err = errPurgeLen
+	file, records, torn, err := openLogFile(g.cfg.StateDir)
+	if err != nil {
+		return nil, fmt.Errorf("purge.state_dir: %w", err)
 	}
-	var mu sync.Mutex
-	var wg sync.WaitGroup
-	for _, m := range g.Members() {
-		if m.Name == g.cfg.Name || m.State == StateLeft {
-			continue
+	if torn > 0 {
+		g.log.Warn("the end of the log of purges was torn by a crash and is left out", "bytes", torn)
+	}
+	for _, r := range records {
+		g.clock.merge(r.stamp, g.start)
+		l.core.restore(r.record, r.stamp)
+	}
+	l.core.expire(0)
+	l.file = file
+	return l, nil
+}
+
+// expectsOthers reports whether there is another member in the configuration.
+func (g *Gossip) expectsOthers() bool {
+	return slices.ContainsFunc(g.cfg.Join, func(a string) bool { return a != g.cfg.Bind })
+}
+
+func (l *changeLog) now() time.Duration { return l.g.now() }
+
+// quiet reports whether no change was applied for so long that every member in
+// reach has applied all of them.
+func (l *changeLog) quiet() bool {
+	at := l.newest.Load()
+	return at == 0 || l.now() > time.Duration(at)+decodedFor
+}
+
+// do has the core handle an event and carries out what comes of it.
+func (l *changeLog) do(f func(now time.Duration)) {
+	l.turn.Lock()
+	l.mu.Lock()
+	f(l.now())
+	effects := l.core.take()
+	l.mu.Unlock()
+	for _, e := range effects {
+		l.carryOut(e)
+	}
+	l.turn.Unlock()
+	for _, e := range effects {
+		l.send(e)
+	}
+	poke(l.wake)
+}
+
+// loop is where time passes for the core.
+func (l *changeLog) loop() {
+	timer := time.NewTimer(0)
+	defer timer.Stop()
+	for {
+		select {
+		case <-l.g.done:
+			return
+		case <-l.in.wake:
+			l.do(l.takeIn)
+		case <-timer.C:
+			l.do(func(now time.Duration) { l.core.tick(now) })
+		case <-l.wake:
 		}
+		l.mu.Lock()
+		next := l.core.deadline()
+		l.mu.Unlock()
+		timer.Reset(max(next-l.now(), time.Millisecond))
+	}
+}
+
+// takeIn hands the core what has arrived.
+func (l *changeLog) takeIn(now time.Duration) {
+	for _, e := range l.in.take(l.core.counts.drop) {
+		m, err := decodeLogMessage(e.message, maxFrameLen+1024)
 		if err != nil {
-			g.log.Error("purge cannot be sent", "id", c.ID, "error", err)
-			missing = append(missing, m.Name)
+			l.core.counts.drop[err.Error()]++
 			continue
 		}
-		wg.Go(func() {
-			err := g.purgeMember(ctx, m.Name, body)
-			mu.Lock()
-			defer mu.Unlock()
-			if err == nil {
-				acked = append(acked, m.Name)
-				return
+		l.core.counts.count(l.core.counts.received, logKinds[m.kind], len(e.message))
+		l.core.receive(now, m)
+	}
+}
+
+// logKinds names the types of messages.
+var logKinds = [...]string{frameChanges: kindPurge, frameAck: kindAck, frameDigest: kindDigest}
+
+// carryOut does what must be done before the next event.
+func (l *changeLog) carryOut(e effect) {
+	g := l.g
+	switch e := e.(type) {
+	case applyEffect:
+		if l.file != nil {
+			records := make([]fileRecord, len(e.records))
+			for i, r := range e.records {
+				records[i] = fileRecord{r, e.changes[i].Stamp}
 			}
-			missing = append(missing, m.Name)
-			g.log.Warn("a member has not applied a purge", "member", m.Name, "id", c.ID, "error", err)
+			l.file.append(records)
+		}
+		if g.cfg.OnChange != nil {
+			for _, c := range e.changes {
+				g.cfg.OnChange(*c)
+			}
+		}
+		l.newest.Store(int64(max(l.now(), 1)))
+	case cutEffect:
+		if l.file != nil {
+			var records []fileRecord
+			for _, h := range e.heads {
+				records = append(records, fileRecord{record{origin: h.origin, seq: h.seq}, h.stamp})
+			}
+			l.file.append(records)
+		}
+		g.log.Warn("purges were missed and can't be caught up with: everything stored is validated before its next use", "from", e.from)
+		if g.cfg.OnLost != nil {
+			g.cfg.OnLost()
+		}
+	case stateEffect:
+		if g.cfg.OnSync != nil {
+			g.cfg.OnSync(e.state)
+		}
+	case ackedEffect:
+		l.acked(e.from, e.seq)
+	case peerGoneEffect:
+		l.gone(e.name)
+	case logEffect:
+		g.log.Log(g.ctx, e.level, e.msg, e.args...)
+	}
+}
+
+// send does what may take its time.
+func (l *changeLog) send(e effect) {
+	g := l.g
+	switch e := e.(type) {
+	case logSendEffect:
+		g.mu.Lock()
+		node := g.nodes[e.to]
+		g.mu.Unlock()
+		if node == nil {
+			return
+		}
+		l.mu.Lock()
+		l.core.counts.count(l.core.counts.sent, e.kind, len(e.payload))
+		busy := e.reliable && l.streams[e.to]
+		if e.reliable {
+			l.streams[e.to] = true
+		}
+		l.mu.Unlock()
+		switch {
+		case busy: // it is sent again when it is missed
+		case e.reliable:
+			g.wg.Go(func() {
+				// Failed or not, the acknowledgement tells.
+				_ = g.list.SendReliable(node, e.payload)
+				l.mu.Lock()
+				delete(l.streams, e.to)
+				l.mu.Unlock()
+			})
+		default:
+			_ = g.list.SendBestEffort(node, e.payload)
+		}
+	case pullEffect:
+		g.wg.Go(func() {
+			a, err := g.pullChanges(g.ctx, e)
+			l.do(func(now time.Duration) { l.core.pulled(now, e, a, err) })
 		})
 	}
-	wg.Wait()
-	slices.Sort(acked)
-	slices.Sort(missing)
-	return c.ID, acked, missing
 }
 
-// NewID returns an id for a change.
-func (g *Gossip) NewID() string {
-	return fmt.Sprintf("%016x-%016x", g.cfg.Boot, g.clock.next(time.Now()))
+// membership tells the log who can be reached.
+func (l *changeLog) membership(events []memberEvent) {
+	if len(events) == 0 {
+		return
+	}
+	l.do(func(now time.Duration) {
+		for _, e := range events {
+			if e.up {
+				l.core.peerUp(now, e.name, e.boot)
+			} else {
+				l.core.peerDown(now, e.name, e.left)
+			}
+		}
+	})
 }
 
-// purgeMember delivers a purge to one member. Its address is looked up anew
-// at each try, since it may be restarted meanwhile.
-func (g *Gossip) purgeMember(ctx context.Context, name string, body []byte) error {
-	wait := purgeRetry
-	var last error
+// memberEvent is a change of membership as the log wants to know it.
+type memberEvent struct {
+	name     string
+	boot     uint64
+	up, left bool
+}
+
+// acked takes note that a member has applied all up to seq.
+func (l *changeLog) acked(name string, seq uint64) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	q := l.waiting[name]
+	for len(q) > 0 && q[0].seq <= seq {
+		q[0].applied(name)
+		q = q[1:]
+	}
+	l.waiting[name] = q
+	if len(q) == 0 {
+		delete(l.waiting, name)
+	}
+}
+
+func (l *changeLog) gone(name string) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for _, s := range l.waiting[name] {
+		s.mark(name, func(m *MemberProgress) { m.Gone = true })
+	}
+	delete(l.waiting, name)
+}
+
+func (s *spreading) applied(name string) {
+	s.mark(name, func(m *MemberProgress) { m.Applied, m.After = true, time.Since(s.began) })
+}
+
+// mark ends the wait for a member.
+func (s *spreading) mark(name string, f func(*MemberProgress)) {
+	i, ok := slices.BinarySearchFunc(s.nodes, name, func(m MemberProgress, name string) int { return cmp.Compare(m.Name, name) })
+	if !ok {
+		return
+	}
+	f(&s.nodes[i])
+	if s.left--; s.left == 0 {
+		close(s.done)
+	}
+}
+
+// enter gives changes to the log.
+func (g *Gossip) enter(changes []Change) (*spreading, error) {
+	cs := make([]*Change, len(changes))
+	for i := range changes {
+		c := changes[i]
+		if c.Kind == 0 || len(c.URLs)+len(c.Tags)+len(c.Prefixes)+len(c.Hosts) > maxStrings || len(appendChange(nil, &c)) > maxChangeLen {
+			return nil, fmt.Errorf("change of kind %d: %w", c.Kind, ErrChangeLen)
+		}
+		cs[i] = &c
+	}
+	if len(cs) == 0 {
+		return nil, errors.New("there is no change to spread")
+	}
+	l := g.changes
+	s := &spreading{began: time.Now(), done: make(chan struct{})}
+	l.do(func(now time.Duration) {
+		s.seq = l.core.accept(now, cs)
+		s.id = cs[len(cs)-1].ID
+		for _, p := range l.core.peers {
+			s.nodes = append(s.nodes, MemberProgress{Name: p.name, Gone: !p.up})
+			if p.up {
+				s.left++
+				l.waiting[p.name] = append(l.waiting[p.name], s)
+			}
+		}
+		if s.left == 0 {
+			close(s.done)
+		}
+		if len(l.recent) >= maxProgress {
+			delete(l.byID, l.recent[0].id)
+			l.recent = append(l.recent[:0], l.recent[1:]...)
+		}
+		l.recent = append(l.recent, s)
+		l.byID[s.id] = s
+	})
+	return s, nil
+}
+
+// Start is Spread for who does not wait: [Gossip.Progress] tells how far it is.
+// It returns when the changes are applied here and durable.
+func (g *Gossip) Start(changes ...Change) (id string, err error) {
+	s, err := g.enter(changes)
+	if err != nil {
+		return "", err
+	}
+	if g.changes.file != nil {
+		if err := g.changes.file.wait(); err != nil {
+			return s.id, fmt.Errorf("the log of purges can't be written: %w", err)
+		}
+	}
+	return s.id, nil
+}
+
+// Progress returns how far a change has come on each other member, sorted by
+// name; not ok when it is none of this member's last 4096.
+func (g *Gossip) Progress(id string) (members []MemberProgress, ok bool) {
+	l := g.changes
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	s := l.byID[id]
+	if s == nil {
+		return nil, false
+	}
+	return slices.Clone(s.nodes), true
+}
+
+// Spread enters changes into the log: it has OnChange apply them here, then
+// sends them to every other member, and returns when all members that can be
+// reached have applied them, or ctx has ended. Members that can't be reached,
+// or join later, apply them when they come; none is forgotten within an hour.
+//
+// It returns the last one's id, the names of the members that have applied them
+// all and of those that have not, sorted. It fails when a change is too long
+// ([ErrChangeLen]), or the log can't be written; in the latter case the changes
+// are spread all the same.
+//
+// A member may apply changes in another order than they were entered, and does
+// not apply one twice; after a restart it may.
+func (g *Gossip) Spread(ctx context.Context, changes ...Change) (id string, acked, missing []string, err error) {
+	s, err := g.enter(changes)
+	if err != nil {
+		return "", nil, nil, err
+	}
+	if g.changes.file != nil {
+		if err = g.changes.file.wait(); err != nil {
+			err = fmt.Errorf("the log of purges can't be written: %w", err)
+		}
+	}
+	select {
+	case <-s.done:
+	case <-ctx.Done():
+	case <-g.done:
+	}
+	g.changes.mu.Lock()
+	defer g.changes.mu.Unlock()
+	for _, m := range s.nodes {
+		if m.Applied {
+			acked = append(acked, m.Name)
+		} else {
+			missing = append(missing, m.Name)
+		}
+	}
+	return s.id, acked, missing, err
+}
+
+// Sync returns how far this member can be trusted to know every change.
+func (g *Gossip) Sync() SyncState {
+	g.changes.mu.Lock()
+	defer g.changes.mu.Unlock()
+	return g.changes.core.state
+}
+
+// LogStats is the state of the log of changes and its counters.
+type LogStats struct {
+	State       SyncState
+	Sequences   int    // origins that are known
+	Changes     int    // held, to be caught up with
+	Bytes       int    // of these
+	Outstanding int    // acknowledgements that are waited for: members times changes
+	Behind      uint64 // changes that others have shown, and that are not here
+
+	Applied       uint64
+	Duplicates    uint64
+	Retransmitted uint64 // times that changes were sent to a member again
+	CatchUps      uint64 // pulls that brought something
+	CatchUpErrors uint64
+	Truncations   uint64 // times that changes were lost, and all that is stored with them
+	FileBytes     int64  // of the log on disk, 0 without one
+	FileFailed    bool   // it can't be written
+}
+
+func (l *changeLog) stats() LogStats {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	c := l.core
+	s := LogStats{
+		State: c.state, Sequences: len(c.seqs), Bytes: c.bytes,
+		Applied: c.counts.applied, Duplicates: c.counts.duplicates, Retransmitted: c.counts.retransmitted,
+		CatchUps: c.counts.catchUps, CatchUpErrors: c.counts.catchUpErrors, Truncations: c.counts.truncations,
+	}
+	shown := map[origin]uint64{}
+	for _, p := range c.peers {
+		if p.up {
+			s.Outstanding += int(c.own.head - min(p.acked, c.own.head))
+		}
+		for o, seq := range p.shown {
+			shown[o] = max(shown[o], seq)
+		}
+	}
+	for _, q := range c.seqs {
+		s.Changes += len(q.held) + len(q.ahead)
+		if n := shown[q.origin]; n > q.head {
+			s.Behind += n - q.head
+		}
+	}
+	if l.file != nil {
+		l.file.mu.Lock()
+		s.FileBytes, s.FileFailed = l.file.size, l.file.err != nil
+		l.file.mu.Unlock()
+	}
+	return s
+}
+
+// addTo adds the log to the statistics of the whole.
+func (l *changeLog) addTo(s *Stats) {
+	s.Log = l.stats()
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for k, v := range l.core.counts.sent {
+		s.Sent[k] = v
+	}
+	for k, v := range l.core.counts.received {
+		s.Received[k] = v
+	}
+	for k, v := range l.core.counts.drop {
+		s.Drops[k] += v
+	}
+}
+
+// run starts what the log does by itself.
+func (l *changeLog) run() {
+	g := l.g
+	g.wg.Go(l.loop)
+	if l.file != nil {
+		g.wg.Go(l.file.syncLoop)
+		g.wg.Go(l.compactLoop)
+		g.wg.Go(func() {
+			<-g.done
+			l.file.stop()
+		})
+	}
+}
+
+// close ends what is kept on disk, after all that uses it.
+func (l *changeLog) close() error {
+	l.in.close()
+	if l.file == nil {
+		return nil
+	}
+	return l.file.close()
+}
+
+// compactLoop writes the file anew now and then.
+func (l *changeLog) compactLoop() {
+	timer := time.NewTicker(10 * time.Second)
+	defer timer.Stop()
 	for {
-		m, ok := g.member(name)
-		if !ok {
-			return fmt.Errorf("%s is not a member any more", name)
-		}
-		try, cancel := context.WithTimeout(ctx, purgeTry)
-		_, err := g.call(try, http.MethodPost, m.PeerAddr, pathPurge, body, 0)
-		cancel()
-		if err == nil {
-			g.do(func(now time.Duration) { g.core.counts.sent(kindPurge, len(body)) })
-			return nil
-		}
-		if ctx.Err() == nil || last == nil {
-			last = err
-		}
-		if m.State == StateFailed || m.State == StateLeft {
-			return last
-		}
 		select {
-		case <-ctx.Done():
-			return last
-		case <-g.done:
-			return errClosed
-		case <-time.After(wait):
+		case <-l.g.done:
+			return
+		case <-timer.C:
+			l.compact()
 		}
-		wait = min(2*wait, maxPurgeRetry)
 	}
 }
 
-// servePurge applies another member's purge before it answers.
-func (g *Gossip) servePurge(body []byte) (int, []byte) {
-	d := json.NewDecoder(bytes.NewReader(body))
-	var c Change
-	if err := d.Decode(&c); err != nil || c.ID == "" {
-		return http.StatusBadRequest, []byte("a change is JSON with an id\n")
+// compact writes the file anew if most of it is out of date. Nothing is
+// applied meanwhile: some milliseconds for each MiB that is held.
+func (l *changeLog) compact() {
+	if !l.file.overgrown() {
+		return
 	}
-	g.do(func(now time.Duration) { g.core.counts.received(kindPurge, len(body)) })
-	if g.cfg.OnChange != nil && !g.purged.has(c.ID) {
-		g.clock.merge(c.Stamp, time.Now())
-		g.cfg.OnChange(c)
-		g.purged.add(c.ID)
+	l.turn.Lock()
+	defer l.turn.Unlock()
+	l.mu.Lock()
+	records := l.core.dump()
+	l.mu.Unlock()
+	if err := l.file.rewrite(records); err != nil {
+		l.g.log.Error("the log of purges can't be written anew", "error", err)
 	}
-	return http.StatusOK, []byte(`{"applied":true}` + "\n")
 }
 
-// recentIDs remembers the last purges, so that a repeated one is answered
-// without being applied again. It has two halves; the older one is forgotten
-// when the newer one is full.
-type recentIDs struct {
-	mu         sync.Mutex
-	new, older map[string]struct{}
-}
-
-func (r *recentIDs) has(id string) bool {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	_, a := r.new[id]
-	_, b := r.older[id]
-	return a || b
-}
-
-func (r *recentIDs) add(id string) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	if r.new == nil || len(r.new) >= maxPurgeIDs {
-		r.older, r.new = r.new, map[string]struct{}{}
+// dump lists what is held, as it stands in the file.
+func (c *logCore) dump() []fileRecord {
+	var records []fileRecord
+	for _, s := range c.seqs {
+		if s.floor > 0 {
+			records = append(records, fileRecord{record{origin: s.origin, seq: s.floor}, s.stamp})
+		}
+		for i, h := range s.held {
+			records = append(records, fileRecord{record{s.origin, s.floor + uint64(i) + 1, h.enc}, h.stamp})
+		}
+		for _, rg := range s.beyond() {
+			for seq := rg.from; seq <= rg.to; seq++ {
+				h := s.ahead[seq]
+				records = append(records, fileRecord{record{s.origin, seq, h.enc}, h.stamp})
+			}
+		}
 	}
-	r.new[id] = struct{}{}
+	return records
+}
+
+func (c *logCounts) count(m map[string]Traffic, kind string, bytes int) {
+	t := m[kind]
+	m[kind] = Traffic{t.Messages + 1, t.Bytes + uint64(bytes)}
 }

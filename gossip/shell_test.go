@@ -2,7 +2,6 @@ package gossip
 
 import (
 	"bytes"
-	"encoding/json"
 	"fmt"
 	"log/slog"
 	"math/rand/v2"
@@ -57,10 +56,8 @@ func TestHandler_bounds(t *testing.T) {
 	checkLeaks(t)
 	a := mustStart(t, "a", nil, nil)
 	signer := mustAuth(t, testKey)
-	big, err := json.Marshal(Change{ID: strings.Repeat("x", maxPurgeLen)})
-	if err != nil {
-		t.Fatal(err)
-	}
+	big := make([]byte, maxBodyLen+1)
+	digest := encodeDigest(origin{"x", 1}, false, 0, nil, maxPacketLen)
 	for _, tc := range []struct {
 		name, method, path string
 		body               []byte
@@ -79,11 +76,11 @@ func TestHandler_bounds(t *testing.T) {
 		{"records of another boot", "GET", pathDeltas + "?part=hot&boot=1&epoch=1&after=0", nil, false, 410},
 		{"records after what is not there yet", "GET", fmt.Sprintf("%s?part=hot&boot=%d&epoch=1&after=9", pathDeltas, a.cfg.Boot), nil, false, 410},
 		{"records after nonsense", "GET", pathDeltas + "?part=hot&boot=1&epoch=1&after=-1", nil, false, 400},
-		{"a purge", "POST", pathPurge, []byte(`{"id":"1","all":true}`), false, 200},
-		{"a purge by GET", "GET", pathPurge, nil, false, 405},
-		{"a purge without id", "POST", pathPurge, []byte(`{}`), false, 400},
-		{"a purge that is not JSON", "POST", pathPurge, []byte(`x`), false, 400},
-		{"a purge that is too long", "POST", pathPurge, big, false, 413},
+		{"the log", "POST", pathPurges, digest, false, 200},
+		{"the log by GET", "GET", pathPurges, nil, false, 405},
+		{"the log, with something else", "POST", pathPurges, encodeAck(origin{"x", 1}, 1, 1, nil), false, 400},
+		{"the log, with less than a digest", "POST", pathPurges, []byte(`x`), false, 400},
+		{"a request that is too long", "POST", pathPurges, big, false, 413},
 		{"elsewhere", "GET", "/_edged/v1/other", nil, false, 404},
 	} {
 		r := httptest.NewRequest(tc.method, tc.path, bytes.NewReader(tc.body))

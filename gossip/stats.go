@@ -19,12 +19,14 @@ const (
 	dropRecord    = "bad_record"
 	dropMembers   = "too_many_members"
 	dropMeta      = "bad_metadata"
+	dropStamp     = "stamp_ahead"
+	dropCarried   = "bad_carried"
 )
 
 // Drops lists all reasons in Stats.Drops.
 func Drops() []string {
 	return []string{dropMalformed, dropChecksum, dropVersion, dropType, dropTooLarge, dropInbox, dropSender, dropBoot,
-		dropPartition, dropEpoch, dropDuplicate, dropStash, dropRecord, dropMembers, dropMeta}
+		dropPartition, dropEpoch, dropDuplicate, dropStash, dropRecord, dropMembers, dropMeta, dropStamp, dropCarried}
 }
 
 // Kinds of what is sent and received.
@@ -34,12 +36,15 @@ const (
 	kindHeads    = "heads"    // everyone's heads, exchanged by membership
 	kindDeltas   = "deltas"   // records that were pulled
 	kindSnapshot = "snapshot" // snapshots
-	kindPurge    = "purge"    // purges
+	kindPurge    = "purge"    // changes of the log
+	kindAck      = "ack"      // acknowledgements of changes
+	kindDigest   = "digest"   // how far a member is in the log
+	kindCatchUp  = "catch_up" // changes that were asked for
 )
 
 // Kinds lists all kinds in Stats.Sent and Stats.Received.
 func Kinds() []string {
-	return []string{kindDelta, kindHead, kindHeads, kindDeltas, kindSnapshot, kindPurge}
+	return []string{kindDelta, kindHead, kindHeads, kindDeltas, kindSnapshot, kindPurge, kindAck, kindDigest, kindCatchUp}
 }
 
 // Traffic counts messages and their bytes, without what membership and HTTP
@@ -70,6 +75,7 @@ type Stats struct {
 	Exchanges   uint64            // of states, because news of a member had got lost
 	Conflicts   uint64            // messages about another member with our name, or two members with one
 	Refused     map[string]uint64 // requests of peers that were refused, by reason, see [Refusals]
+	Log         LogStats
 	LogDropped  map[string]uint64 // lines of the membership library that were not logged, by class
 }
 

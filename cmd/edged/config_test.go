@@ -113,6 +113,7 @@ func TestLoad_contractSample(t *testing.T) {
 		}},
 		Negative: edge.Negative{Capacity: 64 << 20, TTL: 5e9, MaxCreateRate: 10000},
 		Filter:   edge.Filter{Keys: 1e6, FalsePositiveRate: 0.01, Peers: 16},
+		Purge:    edge.Purge{Isolated: "revalidate"},
 		Sites: []edge.Site{{
 			Name: "www", Hosts: []string{"www.example.com", "*.img.example.com"},
 			Origin: edge.Origin{URLs: []string{"http://127.0.0.1:9000"}, Timeout: edge.OriginTimeout{Connect: 2e9, FirstByte: 30e9, Idle: 30e9},
@@ -261,7 +262,7 @@ func TestLoad_mistakes(t *testing.T) {
 			[]string{`FILE:3:1: a second YAML document begins here: want one in a file`}},
 		{"merge key", "x: &a {}\nlisten:\n  <<: *a\n" + minimal,
 			[]string{
-				`FILE:1:1: x: unknown key: want one of name, listen, admin, cluster, cache, negative, filter, drain, sites`,
+				`FILE:1:1: x: unknown key: want one of name, listen, admin, cluster, cache, negative, filter, purge, drain, sites`,
 				`FILE:3:3: listen: merge keys (<<) are not supported: write the keys out, or alias a whole section`,
 			}},
 		{"alias of nothing", "name: *a\n" + minimal,

@@ -25,6 +25,7 @@ type document struct {
 	Cache    cacheSection    `yaml:"cache"`
 	Negative negativeSection `yaml:"negative"`
 	Filter   filterSection   `yaml:"filter"`
+	Purge    purgeSection    `yaml:"purge"`
 	Drain    time.Duration   `yaml:"drain,positive"`
 	Sites    []siteSection   `yaml:"sites"`
 }
@@ -37,6 +38,11 @@ type listenSection struct {
 type adminSection struct {
 	Address   string `yaml:"address"`
 	TokenFile string `yaml:"token_file"`
+}
+
+type purgeSection struct {
+	StateDir string `yaml:"state_dir"`
+	Isolated string `yaml:"isolated"`
 }
 
 type clusterSection struct {
@@ -146,6 +152,7 @@ func (d *document) config() edge.Config {
 			Off:               d.Filter.Enabled != nil && !*d.Filter.Enabled,
 			NoLocal:           d.Filter.Local != nil && !*d.Filter.Local,
 		},
+		Purge: edge.Purge(d.Purge),
 		Drain: d.Drain,
 	}
 	if ttl := d.Negative.TTL; ttl != nil {
@@ -216,6 +223,7 @@ func documentOf(c edge.Config, tokenFile, keyFile string) *document {
 			FalsePositiveRate: rate(c.Filter.FalsePositiveRate),
 			Peers:             c.Filter.Peers,
 		},
+		Purge: purgeSection(c.Purge),
 		Drain: c.Drain,
 	}
 	for _, p := range c.Cache.Partitions {

@@ -81,13 +81,14 @@ func (p *partition) applyFate(e *entry, l *list, fate []*Response, sum *Purged) 
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if e.list.Load() != l {
+	cleared := p.shard(e.hash).table.Load().find(k) != e
+	if cleared || e.list.Load() != l {
 		for i, next := range fate {
 			if fits[i] {
 				next.taken.Store(false)
 			}
 		}
-		return false
+		return cleared // it is not stored any more
 	}
 	// From the oldest to the newest, since each mark becomes the newest.
 	for i := len(fate) - 1; i >= 0; i-- {

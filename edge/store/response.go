@@ -34,6 +34,7 @@ type Response struct {
 
 	taken atomic.Bool   // put once already
 	freq  atomic.Uint32 // uses, up to maxFreq; written without a lock
+	seen  atomic.Uint64 // the newest purge that it was compared with: see Epochs
 
 	// solo is the list of a key that holds this response alone. Standing here
 	// it saves an allocation per key, and a cache miss per hit: freq is next to
@@ -51,12 +52,15 @@ type Response struct {
 type list struct{ rs []*Response }
 
 // With returns a copy of r, not yet stored, that carries other decision data:
-// how a soft purge marks a response. It shares head, body and tags.
+// how a soft purge marks a response. It shares head, body and tags, and was
+// compared with the same purges.
 func (r *Response) With(meta any, metaBytes int) *Response {
-	return &Response{
+	c := &Response{
 		Variant: r.Variant, Head: r.Head, Body: r.Body, Tags: r.Tags,
 		Meta: meta, MetaBytes: metaBytes, packed: r.packed,
 	}
+	c.seen.Store(r.seen.Load())
+	return c
 }
 
 // compactBytes is up to where Compact moves head and body together. Above, the

@@ -1,0 +1,333 @@
+package store
+
+import (
+	"slices"
+	"sync"
+	"sync/atomic"
+	"time"
+)
+
+// Purge is what one purge covers: whatever one of its parts matches.
+type Purge struct {
+	URLs     []string
+	Tags     []string
+	Prefixes []string // of URLs
+	Hosts    []string // the authority of URLs, as it stands in them
+	All      bool
+	Soft     bool // what is covered goes stale, rather than away
+
+	// Absences says that nothing stored is concerned: the URLs exist now.
+	Absences bool
+}
+
+// Verdict is what the purges since some moment mean for a response.
+type Verdict uint8
+
+// The verdicts.
+const (
+	Valid Verdict = iota // none of them covers it
+	Stale                // a soft one does: it must be validated before its next use
+	Gone                 // a hard one does, or it can't be told any more
+)
+
+// Epochs orders responses against purges. Purges are numbered; what is purged
+// is marked with the number, by URL, tag, prefix and host, and a response is
+// covered by a purge when a mark that fits it is newer than the moment from
+// which the response is. So a purge takes as long as its own list, however much
+// is stored; and a look-up costs one comparison as long as there was no purge
+// since the response was looked at last, else a look at the marks that may fit:
+// one for each of its tags, one for each length that a marked prefix has.
+//
+// What a purge covers stays where it is until it is looked up, or a walk in the
+// background comes to it (Store.Purge with Judge). Marks older than a walk
+// that has ended are kept for fills that began before, up to maxMarks
+// and markFor; a fill that began before the oldest mark that was forgotten
+// counts as covered.
+//
+// The other design, an index from each tag to its responses, makes a purge as
+// slow as the tag is popular, and costs 40 bytes for each tag of each response;
+// here a tag costs nothing but its bytes in the response itself.
+//
+// Safe for concurrent use. A zero Epochs is ready.
+type Epochs struct {
+	newest atomic.Uint64 // number of the newest purge; written under mu
+
+	mu       sync.RWMutex
+	all      mark
+	urls     map[string]mark
+	tags     map[string]mark
+	hosts    map[string]mark
+	prefixes map[string]mark
+	lengths  []prefixLen // of the prefixes, the shortest first
+	created  map[string]uint64
+	newTag   uint64 // number of the newest purge by tag
+	queue    []queued
+	horizon  uint64 // purges up to it may be forgotten
+	walked   uint64 // purges up to it have been carried out on all that was stored
+}
+
+// mark is the number of the newest purge of each sort.
+type mark struct{ hard, soft uint64 }
+
+type prefixLen struct{ n, count int }
+
+// queued is a mark as it is to be forgotten.
+type queued struct {
+	in  *map[string]mark // nil: created
+	key string
+	gen uint64
+	at  time.Time
+}
+
+// Bounds of what is remembered.
+const (
+	maxMarks = 1 << 18
+	markFor  = 10 * time.Minute
+)
+
+// Generation returns the number of the newest purge: a fill takes it when it
+// begins.
+func (e *Epochs) Generation() uint64 { return e.newest.Load() }
+
+// Add enters a purge. When it returns, every later look-up sees it, and no fill
+// that began before it commits after it.
+func (e *Epochs) Add(p *Purge, now time.Time) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	gen := e.newest.Load() + 1
+	if e.urls == nil {
+		e.urls, e.tags, e.hosts, e.prefixes = map[string]mark{}, map[string]mark{}, map[string]mark{}, map[string]mark{}
+		e.created = map[string]uint64{}
+	}
+	if p.Absences {
+		for _, u := range p.URLs {
+			e.created[u] = gen
+			e.queue = append(e.queue, queued{nil, u, gen, now})
+		}
+	} else {
+		e.markLocked(&e.urls, p.URLs, p.Soft, gen, now)
+		e.markLocked(&e.tags, p.Tags, p.Soft, gen, now)
+		e.markLocked(&e.hosts, p.Hosts, p.Soft, gen, now)
+		for _, pre := range p.Prefixes {
+			if _, ok := e.prefixes[pre]; !ok {
+				e.lengthLocked(len(pre), 1)
+			}
+		}
+		e.markLocked(&e.prefixes, p.Prefixes, p.Soft, gen, now)
+		if p.All {
+			e.all.set(p.Soft, gen)
+		}
+		if len(p.Tags) > 0 {
+			e.newTag = gen
+		}
+	}
+	// Whoever sees the number finds the marks: they look under mu.
+	e.newest.Store(gen)
+	e.forgetLocked(now)
+}
+
+func (m *mark) set(soft bool, gen uint64) {
+	if soft {
+		m.soft = gen
+	} else {
+		m.hard = gen
+	}
+}
+
+func (e *Epochs) markLocked(in *map[string]mark, keys []string, soft bool, gen uint64, now time.Time) {
+	for _, k := range keys {
+		m := (*in)[k]
+		m.set(soft, gen)
+		(*in)[k] = m
+		e.queue = append(e.queue, queued{in, k, gen, now})
+	}
+}
+
+func (e *Epochs) lengthLocked(n, d int) {
+	i, ok := slices.BinarySearchFunc(e.lengths, n, func(l prefixLen, n int) int { return l.n - n })
+	if !ok {
+		e.lengths = slices.Insert(e.lengths, i, prefixLen{n: n})
+	}
+	if e.lengths[i].count += d; e.lengths[i].count == 0 {
+		e.lengths = slices.Delete(e.lengths, i, i+1)
+	}
+}
+
+// forgetLocked drops the marks that nobody needs, and those that are too many.
+func (e *Epochs) forgetLocked(now time.Time) {
+	n := 0
+	for ; n < len(e.queue); n++ {
+		q := &e.queue[n]
+		if len(e.queue)-n <= maxMarks && (q.gen > e.walked || now.Sub(q.at) < markFor) {
+			break
+		}
+		e.horizon = max(e.horizon, q.gen)
+		if q.in == nil {
+			if e.created[q.key] == q.gen {
+				delete(e.created, q.key)
+			}
+		} else if m, ok := (*q.in)[q.key]; ok && max(m.hard, m.soft) == q.gen {
+			delete(*q.in, q.key)
+			if q.in == &e.prefixes {
+				e.lengthLocked(len(q.key), -1)
+			}
+		}
+		*q = queued{}
+	}
+	e.queue = e.queue[n:]
+}
+
+// Walked says that all that was stored when the purge numbered gen was the
+// newest has been judged since.
+func (e *Epochs) Walked(gen uint64, now time.Time) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.walked = max(e.walked, gen)
+	e.forgetLocked(now)
+}
+
+// Marks returns how many marks are remembered.
+func (e *Epochs) Marks() int {
+	e.mu.RLock()
+	defer e.mu.RUnlock()
+	return len(e.queue)
+}
+
+// Check returns what the purges after the one numbered since mean for a
+// response.
+func (e *Epochs) Check(since uint64, url string, tags []string) Verdict {
+	if e.newest.Load() == since {
+		return Valid
+	}
+	e.mu.RLock()
+	defer e.mu.RUnlock()
+	return e.checkLocked(since, url, tags)
+}
+
+func (e *Epochs) checkLocked(since uint64, url string, tags []string) Verdict {
+	if e.newest.Load() == since {
+		return Valid
+	}
+	if since < e.horizon {
+		return Gone
+	}
+	m := e.all
+	see := func(n mark) { m.hard, m.soft = max(m.hard, n.hard), max(m.soft, n.soft) }
+	if len(e.urls) > 0 {
+		see(e.urls[url])
+	}
+	if len(e.hosts) > 0 {
+		see(e.hosts[HostOf(url)])
+	}
+	for _, l := range e.lengths {
+		if l.n > len(url) {
+			break
+		}
+		see(e.prefixes[url[:l.n]])
+	}
+	if len(e.tags) > 0 {
+		for _, t := range tags {
+			see(e.tags[t])
+		}
+	}
+	switch {
+	case m.hard > since:
+		return Gone
+	case m.soft > since:
+		return Stale
+	}
+	return Valid
+}
+
+// CheckAbsence is Check for a remembered absence: a soft purge ends it too, and
+// so does news that its URL exists.
+func (e *Epochs) CheckAbsence(since uint64, url string) Verdict {
+	if e.newest.Load() == since {
+		return Valid
+	}
+	e.mu.RLock()
+	defer e.mu.RUnlock()
+	return e.absenceLocked(since, url)
+}
+
+func (e *Epochs) absenceLocked(since uint64, url string) Verdict {
+	if e.checkLocked(since, url, nil) != Valid || e.created[url] > since {
+		return Gone
+	}
+	return Valid
+}
+
+// CheckFlight reports whether a fetch that began when since was the newest
+// purge may still answer a request that comes now. What tags its response will
+// have is not known: any purge by tag may be about it.
+func (e *Epochs) CheckFlight(since uint64, url string) bool {
+	if e.newest.Load() == since {
+		return true
+	}
+	e.mu.RLock()
+	defer e.mu.RUnlock()
+	return e.newTag <= since && e.absenceLocked(since, url) == Valid
+}
+
+// Commit calls put when a response that was asked for when since was the
+// newest purge may be stored, and reports whether it did. No purge begins while
+// put runs; what it puts is to be stamped with gen. stale says that a soft purge
+// came meanwhile.
+//
+// Looking and storing are one step, so that there is no moment in which a purge
+// has entered its marks, and a fill that looked before that stores after it.
+func (e *Epochs) Commit(since uint64, url string, tags []string, absence bool, put func(gen uint64, stale bool)) bool {
+	e.mu.RLock()
+	defer e.mu.RUnlock()
+	v := e.checkLocked(since, url, tags)
+	if absence && v == Valid {
+		v = e.absenceLocked(since, url)
+	}
+	if v == Gone {
+		return false
+	}
+	put(e.newest.Load(), v == Stale)
+	return true
+}
+
+// Judge is the verdict on a stored response, of all purges since it was looked
+// at last up to the one numbered gen; a valid one is remembered to have been
+// looked at.
+func (e *Epochs) Judge(url string, r *Response) (v Verdict, gen uint64) {
+	since := r.seen.Load()
+	if gen = e.newest.Load(); since == gen {
+		return Valid, gen
+	}
+	return e.judge(since, url, r)
+}
+
+// judge is apart so that Judge is inlined.
+func (e *Epochs) judge(since uint64, url string, r *Response) (v Verdict, gen uint64) {
+	e.mu.RLock()
+	defer e.mu.RUnlock()
+	gen = e.newest.Load()
+	if v = e.checkLocked(since, url, r.Tags); v == Valid {
+		r.seen.Store(gen)
+	}
+	return v, gen
+}
+
+// SeenAt says that r, not yet stored, is known to be covered by no purge up to
+// that number.
+func (r *Response) SeenAt(gen uint64) { r.seen.Store(gen) }
+
+// HostOf returns the authority of a URL that has a scheme and one.
+func HostOf(url string) string {
+	for i := 0; i+2 < len(url); i++ {
+		if url[i] == ':' && url[i+1] == '/' && url[i+2] == '/' {
+			rest := url[i+3:]
+			for j := range len(rest) {
+				if rest[j] == '/' {
+					return rest[:j]
+				}
+			}
+			return rest
+		}
+	}
+	return ""
+}
