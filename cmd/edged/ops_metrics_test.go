@@ -98,8 +98,11 @@ func exposed(t *testing.T) exposition {
 	e := exposition{}
 	eventually(t, func() error {
 		text := get(t, "http://"+b.ready.Admin+"/metrics").body
-		if !strings.Contains(text, "edged_replica_age_seconds{") {
-			return fmt.Errorf("b holds nothing of a")
+		// Gossip and the node learn of a peer one after the other.
+		for _, name := range []string{"edged_replica_age_seconds", "edged_replica_resyncs_total", "edged_peer_rpcs_total", "edged_peer_busy_total", "edged_peer_backed_off_total"} {
+			if !strings.Contains(text, "\n"+name+"{") {
+				return fmt.Errorf("b has no %s of a", name)
+			}
 		}
 		e.add(text)
 		return nil
