@@ -31,12 +31,28 @@ func (n *Node) adminNode() admin.Node {
 		Metrics:       n.metrics.handler(),
 		Cluster:       n.clusterStatus,
 		Explain:       n.explain,
+		Keys:          n.keys,
 		Purge:         n.purgeRequested,
 		Created:       n.created,
 		Warm:          n.warm,
 		CatalogUpdate: n.catalogUpdate,
 		Drain:         n.drain,
 	}
+}
+
+// keys asks all members which cluster keys they have.
+func (n *Node) keys(ctx context.Context) (all []admin.MemberKeys) {
+	for _, m := range n.gossip.Keys(ctx) {
+		k := admin.MemberKeys{Member: m.Member, Decrypt: m.Keys}
+		if len(m.Keys) > 0 {
+			k.Encrypt = m.Keys[0]
+		}
+		if m.Err != nil {
+			k.Error = m.Err.Error()
+		}
+		all = append(all, k)
+	}
+	return all
 }
 
 // drain begins a graceful stop.

@@ -7,6 +7,10 @@ import (
 	"math/rand/v2"
 	"net"
 	"net/http"
+	"os"
+	"runtime/metrics"
+	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"syscall"
@@ -58,7 +62,7 @@ func soak(b *testing.B) {
 			cfg.Join = []string{nodes[0].Addr()}
 		}
 		n := &testNode{logs: &logBuffer{}}
-		cfg.Logger = slog.New(slog.NewTextHandler(n.logs, nil))
+		cfg.Logger = slog.New(slog.NewTextHandler(n.logs, &slog.HandlerOptions{Level: slog.LevelDebug}))
 		if n.Gossip, err = New(cfg); err != nil {
 			b.Fatal(err)
 		}
@@ -91,6 +95,7 @@ func soak(b *testing.B) {
 	for i, n := range nodes {
 		before[i] = n.Stats()
 	}
+	waits, lost := schedWaits(), udpLost(b)
 	cpu, start := cpuTime(b), time.Now()
 	var wg sync.WaitGroup
 	for i, n := range nodes {
@@ -99,6 +104,8 @@ func soak(b *testing.B) {
 	wg.Wait()
 	took := time.Since(start).Seconds()
 	spent := (cpuTime(b) - cpu).Seconds()
+	p999, worst := waits.since()
+	lost = udpLost(b) - lost
 	want := make([]uint64, len(nodes))
 	for i, n := range nodes {
 		shadow, tr := peerfilter.NewShadow(n.filters[0]), peerfilter.Transitions{}
@@ -115,10 +122,11 @@ func soak(b *testing.B) {
 		return equalHashes(nodes)
 	})
 
-	var suspicions, diverged, dropped, sent, bytes float64
+	var suspicions, probes, diverged, dropped, sent, bytes float64
 	for i, n := range nodes {
 		s := n.Stats()
 		suspicions += float64(s.Suspicions - before[i].Suspicions)
+		probes += float64(strings.Count(n.logs.String(), "has failed, no acks"))
 		diverged += float64(s.Diverged)
 		dropped += float64(s.Drops[dropInbox] + s.LogDropped[lineQueue])
 		if strings.Contains(n.logs.String(), "queue full") { // the first one is logged
@@ -137,10 +145,14 @@ func soak(b *testing.B) {
 	b.ReportMetric(sent/per, "messages/s/member")
 	b.ReportMetric(bytes/per, "bytes/s/member")
 	b.ReportMetric(suspicions, "suspicions")
+	b.ReportMetric(spent/took, "cores")
+	b.ReportMetric(p999*1e3, "ms-to-run-p999")
+	b.ReportMetric(worst*1e3, "ms-to-run-max")
 	b.ReportMetric(dropped, "dropped")
 	b.ReportMetric(equal.Seconds(), "s-to-equal")
 	if suspicions > 0 || dropped > 0 || diverged > 0 {
-		b.Errorf("%v suspicions, %v messages dropped, %v diverged; %.2f cores busy", suspicions, dropped, diverged, spent/took)
+		b.Errorf("%v suspicions, %v messages dropped, %v diverged; %v of the suspicions are probes that were not answered, the others silence; %.2f cores busy, a goroutine that could run waited %.0f ms (p99.9), %.0f ms (most); %d packets found the socket's buffer full",
+			suspicions, dropped, diverged, probes, spent/took, p999*1e3, worst*1e3, lost)
 	}
 }
 
@@ -164,4 +176,57 @@ func fill(c *peerfilter.Counting, seed uint64, end time.Time) {
 			keys[i] = h
 		}
 	}
+}
+
+// waits are how long goroutines that could run have waited for a processor.
+type waits struct{ sample []metrics.Sample }
+
+func schedWaits() waits {
+	w := waits{[]metrics.Sample{{Name: "/sched/latencies:seconds"}}}
+	metrics.Read(w.sample)
+	return w
+}
+
+// since returns what one in a thousand has waited since, and the most, both rounded up.
+func (w waits) since() (p999, most float64) {
+	before := w.sample[0].Value.Float64Histogram()
+	after := schedWaits().sample[0].Value.Float64Histogram()
+	var all, sum uint64
+	for i := range after.Counts {
+		all += after.Counts[i] - before.Counts[i]
+	}
+	for i := range after.Counts {
+		n := after.Counts[i] - before.Counts[i]
+		if n == 0 {
+			continue
+		}
+		if sum += n; sum*1000 < all*999 {
+			continue
+		}
+		most = after.Buckets[i+1]
+		if p999 == 0 {
+			p999 = most
+		}
+	}
+	return p999, most
+}
+
+// udpLost is how many packets of the machine did not fit into a socket's buffer.
+func udpLost(b *testing.B) (n int) {
+	text, err := os.ReadFile("/proc/net/snmp")
+	if err != nil {
+		b.Fatal(err)
+	}
+	var names []string
+	for line := range strings.Lines(string(text)) {
+		fields := strings.Fields(line)
+		if len(fields) == 0 || fields[0] != "Udp:" {
+			continue
+		}
+		if i := slices.Index(names, "RcvbufErrors"); i >= 0 && i < len(fields) {
+			n, _ = strconv.Atoi(fields[i])
+		}
+		names = fields
+	}
+	return n
 }

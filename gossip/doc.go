@@ -37,6 +37,6 @@
 // anything; requests over HTTP cannot be replayed, packets can, without harm to
 // the filters. Two members' clocks may differ by 30 s.
 //
-// Lock order: Gossip.stopping, then Gossip.mu, then inbox.mu; lines and
+// Lock order: Gossip.rotating, Gossip.stopping, Gossip.mu, inbox.mu; lines and
 // authenticator have locks of their own under which nothing is called.
 package gossip

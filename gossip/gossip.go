@@ -9,6 +9,7 @@ import (
 	"log/slog"
 	"math/rand/v2"
 	"net/http"
+	"runtime"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -59,8 +60,13 @@ type Gossip struct {
 	// stopping serialises Leave and Close, which the library cannot bear in
 	// the wrong order. It is taken before mu.
 	stopping sync.Mutex
-	left     atomic.Bool
-	closed   bool
+
+	// rotating serialises changes of the keys. The other members are asked
+	// under it; it is taken first.
+	rotating sync.Mutex
+
+	left   atomic.Bool
+	closed bool
 
 	joined chan struct{} // closed after the first try to join
 	done   chan struct{}
@@ -193,10 +199,23 @@ func (g *Gossip) loop() {
 		case <-timer.C:
 		}
 		g.mu.Lock()
-		now := g.now()
-		for _, e := range g.in.take(g.core.counts.drop) {
-			g.eventLocked(now, e)
+		events := g.in.take(g.core.counts.drop)
+		g.mu.Unlock()
+		for _, e := range events {
+			g.mu.Lock()
+			g.eventLocked(g.now(), e)
+			g.mu.Unlock()
+			if len(e.message) > maxPacketLen {
+				// Many records: a millisecond of work for each 1 000 responses
+				// that the peer has stored. Whoever waits for a processor is
+				// let through in between. Else a goroutine of the library that has
+				// a probe to answer stands behind each such loop for the 10 ms
+				// after which the runtime interrupts it.
+				runtime.Gosched()
+			}
 		}
+		g.mu.Lock()
+		now := g.now()
 		g.core.tick(now)
 		effects := g.core.take()
 		moved := g.moved

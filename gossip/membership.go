@@ -1,15 +1,12 @@
 package gossip
 
 import (
-	"bytes"
 	"context"
-	"errors"
 	"fmt"
 	"log"
 	"log/slog"
 	"math/rand/v2"
 	"net"
-	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -145,40 +142,6 @@ func localIP() net.IP {
 		}
 	}
 	return best
-}
-
-// SetKeys replaces the cluster's keys: the first one encrypts from now on, all
-// decrypt. A key is rotated without a break by giving all members the old and
-// the new one, then the new and the old one, then the new one alone. The
-// filters' seed is not touched. A member without keys cannot be given some, nor
-// the other way round.
-func (g *Gossip) SetKeys(keys [][]byte) error {
-	if g.keyring == nil || len(keys) == 0 {
-		return errors.New("cluster.key_file: a running member cannot change between having keys and having none: restart it")
-	}
-	for i, k := range keys {
-		if len(k) != 32 {
-			return fmt.Errorf("cluster.key_file: key %d has %d bytes: want 32", i+1, len(k))
-		}
-	}
-	g.stopping.Lock() // one change at a time
-	defer g.stopping.Unlock()
-	for _, k := range keys {
-		if err := g.keyring.AddKey(k); err != nil {
-			return fmt.Errorf("cluster.key_file: %w", err)
-		}
-	}
-	if err := g.keyring.UseKey(keys[0]); err != nil {
-		return fmt.Errorf("cluster.key_file: %w", err)
-	}
-	for _, old := range g.keyring.GetKeys() {
-		if !slices.ContainsFunc(keys, func(k []byte) bool { return bytes.Equal(k, old) }) {
-			if err := g.keyring.RemoveKey(old); err != nil {
-				return fmt.Errorf("cluster.key_file: %w", err)
-			}
-		}
-	}
-	return g.auth.use(keys)
 }
 
 // rejoinLoop tries members that should be there and are not: membership

@@ -83,6 +83,8 @@ func (g *Gossip) answer(r *http.Request, body []byte) (status int, answer []byte
 		return g.serveDeltas(r.URL.Query())
 	case pathSnapshot:
 		return g.serveSnapshot(r.URL.Query())
+	case pathKeys:
+		return g.serveKeys()
 	}
 	return http.StatusNotFound, []byte("there is nothing here\n")
 }

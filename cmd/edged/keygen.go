@@ -14,7 +14,8 @@ type keygenCmd struct {
 func (keygenCmd) Help() string {
 	return `The key encrypts and authenticates everything between the members; all of them need it. A key file with
 several lines is a keyring: the first key encrypts, all of them decrypt. To change the key without
-a stop, append the new one on all members, then move it to the first line, then take the old one away.
+a stop, append the new one on all members, then move it to the first line, then take the old one away,
+with SIGHUP after each. A member refuses a step before all others have taken the one before: see edged keys.
 
 Examples:
 

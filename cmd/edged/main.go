@@ -48,6 +48,7 @@ type cli struct {
 	Explain  explainCmd  `cmd:"" help:"Show what would happen to a request, and why."`
 	Purge    purgeCmd    `cmd:"" help:"Remove stored responses from every member."`
 	Drain    drainCmd    `cmd:"" help:"Make a running node leave in good order."`
+	Keys     keysCmd     `cmd:"" help:"Show which cluster keys the members have, while the key is changed."`
 	Keygen   keygenCmd   `cmd:"" help:"Make a cluster key."`
 	Version  versionCmd  `cmd:"" help:"Show version, commit, Go version and protocols."`
 }

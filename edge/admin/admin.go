@@ -62,6 +62,7 @@ func New(cfg Config) http.Handler {
 	guarded(http.MethodGet, "/metrics", a.metrics)
 	guarded(http.MethodGet, "/v1/cluster", a.cluster)
 	guarded(http.MethodGet, "/v1/explain", a.explain)
+	guarded(http.MethodGet, "/v1/keys", a.keys)
 	guarded(http.MethodPost, "/v1/purge", a.purge)
 	guarded(http.MethodPost, "/v1/created", a.created)
 	guarded(http.MethodPost, "/v1/catalog/{site}", a.catalog)

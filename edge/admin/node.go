@@ -31,6 +31,10 @@ type Node struct {
 	// URL is absolute, http or https, with a host.
 	Explain func(ctx context.Context, method, url string, header http.Header) (Explanation, error)
 
+	// Keys asks all members that are alive which cluster keys they have. The
+	// list is empty for a cluster without keys.
+	Keys func(ctx context.Context) []MemberKeys
+
 	// Purge invalidates stored responses and negative entries on every member.
 	Purge func(ctx context.Context, req PurgeRequest) (PurgeResult, error)
 	// Created forgets the negative entries of URLs that exist from now on, on
@@ -71,6 +75,15 @@ type Cluster struct {
 	PeerRPCs    map[string]uint64 `json:"peer_rpcs"`    // by result, as edged_peer_rpcs_total
 	RPCsSkipped uint64            `json:"rpcs_skipped"` // look-ups that the filters answered for all peers
 	HitRatio    float64           `json:"hit_ratio"`    // 0 to 1; 0 before the first request
+}
+
+// MemberKeys is which cluster keys a member has. A key is shown as the first 8
+// hex digits of its SHA-256.
+type MemberKeys struct {
+	Member  string   `json:"member"`
+	Encrypt string   `json:"encrypt"`         // the key that it encrypts with
+	Decrypt []string `json:"decrypt"`         // all that it has, that one included
+	Error   string   `json:"error,omitempty"` // why it did not say
 }
 
 // Member is one member of the cluster.

@@ -31,6 +31,20 @@ func (a *api) cluster(w http.ResponseWriter, r *http.Request) {
 	a.answer(w, c)
 }
 
+func (a *api) keys(w http.ResponseWriter, r *http.Request) {
+	if a.node.Keys == nil {
+		absent(w, r)
+		return
+	}
+	members := list(a.node.Keys(r.Context()))
+	for i := range members {
+		members[i].Decrypt = list(members[i].Decrypt)
+	}
+	a.answer(w, struct {
+		Members []MemberKeys `json:"members"`
+	}{members})
+}
+
 // list and table keep null out of answers: a client need not tell apart what
 // is empty and what is missing.
 func list[T any](s []T) []T {
