@@ -9,6 +9,8 @@ import (
 	"regexp"
 	"strings"
 	"time"
+
+	"edged/gossip"
 )
 
 // Config is everything one node needs to know. [New] copies it, fills the
@@ -78,6 +80,18 @@ type Cluster struct {
 
 	Join []string // host:port of any members; names are looked up again at every try
 	Keys [][]byte // 32 bytes each, the first one encrypts; none: plain, and only on loopback
+
+	// TLS makes the members speak TLS with each other, each with a certificate
+	// of its own. nil: HTTP in clear between nodes, signed by the key where it
+	// changes anything.
+	TLS *ClusterTLS
+}
+
+// ClusterTLS is what a member proves its name with: the contents of PEM files.
+type ClusterTLS struct {
+	Cert []byte // this node's, with those between it and the authority; its name is among the DNS names
+	Key  []byte
+	CA   []byte // of the authorities that sign the members' certificates
 }
 
 // Cache is the store of responses.
@@ -303,6 +317,12 @@ func (c Config) Problems() []Problem {
 	for i, k := range c.Cluster.Keys {
 		if len(k) != 32 {
 			bad("cluster.key_file", "key %d has %d bytes: want 32, as `edged keygen` prints them", i+1, len(k))
+		}
+	}
+	if t := c.Cluster.TLS; t != nil {
+		if _, err := gossip.NewIdentity(c.Name, t.Cert, t.Key, t.CA, nil); err != nil {
+			key, text, _ := strings.Cut(err.Error(), ": ")
+			bad("cluster.tls."+key, "%s", text)
 		}
 	}
 	for i, j := range c.Cluster.Join {

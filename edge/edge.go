@@ -54,6 +54,7 @@ type Node struct {
 	sync        atomic.Pointer[syncState]
 	prober      prober
 	peerClient  *shield.Transport
+	identity    *gossip.Identity // nil: members speak in clear
 
 	listeners [3]net.Listener // client, peer, admin
 	ownPort   string          // ":8080", of the client listener
@@ -128,9 +129,9 @@ func New(cfg Config) (_ *Node, err error) {
 	}
 	n.sites.Store(sites)
 	n.topo.Store(newTopology(cfg.Name, []gossip.Member{n.self()}, nil))
-	n.peerClient = shield.NewTransport(shield.TransportConfig{
-		Connect: time.Second, FirstByte: 30 * time.Second, Idle: 30 * time.Second, MaxIdlePerHost: peerConcurrency,
-	})
+	if err := n.buildPeerClient(); err != nil {
+		return nil, err
+	}
 	if err := n.listen(); err != nil {
 		return nil, err
 	}
@@ -273,7 +274,7 @@ func (n *Node) startGossip() error {
 	g, err := gossip.New(gossip.Config{
 		Name: n.cfg.Name, Role: string(n.cfg.Cluster.Role), Bind: n.cfg.Cluster.Gossip, Advertise: n.cfg.Cluster.Advertise,
 		PeerAddr: n.peerAddr(), Join: n.cfg.Cluster.Join, Keys: n.cfg.Cluster.Keys,
-		Seed: n.seed, Partitions: parts, Logger: n.log.With("part", "gossip"),
+		TLS: n.identity, Seed: n.seed, Partitions: parts, Logger: n.log.With("part", "gossip"),
 		OnMembers: n.membersChanged, StateDir: n.cfg.Purge.StateDir, OnChange: n.applyChange, OnLost: n.changesLost, OnSync: n.syncChanged, OnConflict: n.fatal,
 	})
 	if err != nil {
@@ -325,6 +326,10 @@ func (n *Node) serveAll() {
 		if i == lnAdmin {
 			n.servers[i].ReadTimeout = 30 * time.Second
 		} else {
+			if i == lnPeer && n.identity != nil {
+				ln = n.identity.Listener(ln)
+				n.servers[i].ConnContext = withTLS
+			}
 			n.gates[i] = n.newGate(ln, i)
 			n.servers[i].ConnState = n.gates[i].track
 			ln = n.gates[i]

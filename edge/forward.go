@@ -238,7 +238,8 @@ func (n *Node) askShield(ctx context.Context, fw *forward) *upstream {
 	if p == nil {
 		return nil
 	}
-	req := fw.request(ctx, "http", p.addr, true)
+	scheme, host := n.memberURL(p)
+	req := fw.request(ctx, scheme, host, true)
 	req.Header.Set(shield.HopField, string(shield.HopShield))
 	n.carry(req, fw, name)
 	// A member that is suspected is not waited for: whoever waits here, waits

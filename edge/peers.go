@@ -105,6 +105,9 @@ func (p *peer) failed(began, now time.Time) {
 	p.until = now.Add(min(250*time.Millisecond<<min(p.failures-1, 10), 30*time.Second))
 }
 
+// errNotMember is a request of a member that is none any more.
+var errNotMember = errors.New("it is no member any more")
+
 // topology is what the membership means for requests. It is immutable; peers
 // carry over from one to the next.
 type topology struct {
@@ -330,7 +333,8 @@ func (n *Node) askPeer(ctx context.Context, fw *forward, p *peer, pl *plan) *ups
 		n.metrics.busy.WithLabelValues(p.name).Inc()
 		return nil
 	}
-	req := fw.request(ctx, "http", p.addr, fw.asSent)
+	scheme, host := n.memberURL(p)
+	req := fw.request(ctx, scheme, host, fw.asSent)
 	req.Header.Set("Cache-Control", "only-if-cached")
 	req.Header.Set(shield.HopField, string(shield.HopPeer))
 	n.carry(req, fw, p.name)

@@ -73,6 +73,7 @@ func (n *Node) serveMember(w http.ResponseWriter, r *http.Request) {
 		}
 		http.NewResponseController(w).SetReadDeadline(time.Now().Add(memberBodyTimeout))
 	}
+	showTLS(r)
 	n.gossip.Handler().ServeHTTP(w, r)
 }
 

@@ -91,7 +91,8 @@ func (n *Node) probeSkipped(t *topology, fw *forward, known func(string) bool) {
 		return
 	}
 	p := skipped[rand.IntN(len(skipped))]
-	req := fw.request(n.ctx, "http", p.addr, false)
+	scheme, host := n.memberURL(p)
+	req := fw.request(n.ctx, scheme, host, false)
 	req.Method = http.MethodHead
 	req.Header.Set("Cache-Control", "only-if-cached")
 	req.Header.Set(shield.HopField, string(shield.HopPeer))

@@ -13,8 +13,9 @@ import (
 const retireAfter = 5 * time.Minute
 
 // Reload takes over what can change while the node runs: the sites, and the
-// cluster's keys. Anything else that differs is refused as a whole, with the
-// keys of the file that need a restart, and nothing changes. Requests in flight keep the site that they began with.
+// cluster's keys and certificates. Anything else that differs is refused as a
+// whole, with the keys of the file that need a restart, and nothing changes.
+// Requests in flight keep the site that they began with.
 func (n *Node) Reload(cfg Config) (err error) {
 	defer func() {
 		if err != nil {
@@ -41,6 +42,15 @@ func (n *Node) Reload(cfg Config) (err error) {
 			}
 			return Problem{"cluster.key_file", err.Error()}
 		}
+	}
+	if t := cfg.Cluster.TLS; t != nil {
+		if err := n.identity.Use(t.Cert, t.Key, t.CA); err != nil {
+			for _, s := range next.all {
+				s.retire()
+			}
+			return Problem{"cluster.tls", err.Error()}
+		}
+		n.peerClient.CloseIdleConnections() // the next ones are made with it
 	}
 	for _, s := range next.all {
 		n.metrics.declareSite(s.Name)
@@ -72,6 +82,9 @@ func (n *Node) ReloadFailed() { n.metrics.reloadOK.Set(0) }
 func (c Config) fixedDifferences(o Config) []string {
 	if (len(c.Cluster.Keys) > 0) == (len(o.Cluster.Keys) > 0) {
 		c.Cluster.Keys, o.Cluster.Keys = nil, nil // they can be exchanged, not given up
+	}
+	if (c.Cluster.TLS != nil) == (o.Cluster.TLS != nil) {
+		c.Cluster.TLS, o.Cluster.TLS = nil, nil
 	}
 	var keys []string
 	for _, d := range []struct {

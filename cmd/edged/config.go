@@ -65,7 +65,7 @@ func (s source) load() (*loaded, error) {
 		unread[p.path] = true
 	}
 	var errs []edge.Problem
-	c.Admin.Token, c.Cluster.Keys, l.warnings, errs = loadSecrets(l.document)
+	l.warnings, errs = loadSecrets(l.document, &c)
 	if c.Cluster.Keys == nil && l.document.Cluster.KeyFile != "" {
 		// An unreadable key is one problem; that the addresses would need
 		// one is none of its own.
@@ -90,7 +90,7 @@ func (s source) load() (*loaded, error) {
 	if a := l.config.Admin; a.Token == "" && !onLoopback(a.Address) {
 		l.warnings = append(l.warnings, fmt.Sprintf("admin.address: %q can be reached from other machines, and whoever reaches it may purge and drain: set admin.token_file, or bind to 127.0.0.1", a.Address))
 	}
-	l.document = documentOf(l.config, l.document.Admin.TokenFile, l.document.Cluster.KeyFile)
+	l.document = documentOf(l.config, l.document.secretFiles())
 	return l, nil
 }
 
@@ -193,7 +193,7 @@ func (s source) dir() string {
 // resolvePaths makes the paths of files absolute, so that the printed
 // configuration means the same wherever it is put.
 func (d *document) resolvePaths(dir string) {
-	paths := []*string{&d.Admin.TokenFile, &d.Cluster.KeyFile}
+	paths := []*string{&d.Admin.TokenFile, &d.Cluster.KeyFile, &d.Cluster.TLS.CertFile, &d.Cluster.TLS.KeyFile, &d.Cluster.TLS.CAFile}
 	for i := range d.Sites {
 		paths = append(paths, &d.Sites[i].Catalog.File)
 	}

@@ -297,6 +297,15 @@ func TestLoad_mistakes(t *testing.T) {
 				`FILE:1:21: admin.token_file: /nowhere/token cannot be read: no such file or directory`,
 				`FILE:2:21: cluster.key_file: /nowhere/key cannot be read: no such file or directory`,
 			}},
+		{"certificates in part", "cluster: {tls: {cert_file: /nowhere/cert, ca_file: /dev/null}}\n" + minimal,
+			[]string{
+				`FILE:1:11: cluster.tls.key_file: is missing: TLS between members needs cert_file, key_file and ca_file`,
+				`FILE:1:28: cluster.tls.cert_file: /nowhere/cert cannot be read: no such file or directory`,
+			}},
+		{"certificates that are none", "cluster:\n  tls: {cert_file: /dev/null, key_file: /dev/null, ca_file: /dev/null}\n" + minimal,
+			[]string{
+				`FILE:2:61: cluster.tls.ca_file: there is no certificate in it: want PEM, "-----BEGIN CERTIFICATE-----"`,
+			}},
 		{"many at once, in the order of the lines", "name: -\nlisten: {address: nowhere}\ncache:\n  memory: 5XB\n  shards: 3\n" + minimal + "drain: soon\n",
 			[]string{
 				`FILE:1:7: this is not YAML: block sequence entries are not allowed in this context`,

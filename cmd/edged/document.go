@@ -52,6 +52,14 @@ type clusterSection struct {
 	Advertise string   `yaml:"advertise"`
 	Join      []string `yaml:"join"`
 	KeyFile   string   `yaml:"key_file"`
+
+	TLS clusterTLSSection `yaml:"tls"`
+}
+
+type clusterTLSSection struct {
+	CertFile string `yaml:"cert_file"`
+	KeyFile  string `yaml:"key_file"`
+	CAFile   string `yaml:"ca_file"`
 }
 
 type cacheSection struct {
@@ -126,8 +134,8 @@ type (
 	rate float64 // a share of one, written 0.5% or 0.005
 )
 
-// config is the document as the node wants it. The token and the keys are
-// not in it: the files that hold them are read by [loadSecrets].
+// config is the document as the node wants it. The token, the keys and the
+// certificates are not in it: the files that hold them are read by [loadSecrets].
 func (d *document) config() edge.Config {
 	c := edge.Config{
 		Name:   d.Name,
@@ -196,19 +204,20 @@ func (d *document) config() edge.Config {
 
 // documentOf is the document that [document.config] turns into c. The paths
 // of the secret files are the caller's, for c holds only what was in them.
-func documentOf(c edge.Config, tokenFile, keyFile string) *document {
+func documentOf(c edge.Config, secrets secretFiles) *document {
 	enabled, local, ttl := !c.Filter.Off, !c.Filter.NoLocal, max(c.Negative.TTL, 0)
 	d := &document{
 		Name:   c.Name,
 		Listen: listenSection(c.Listen),
-		Admin:  adminSection{Address: c.Admin.Address, TokenFile: tokenFile},
+		Admin:  adminSection{Address: c.Admin.Address, TokenFile: secrets.token},
 		Cluster: clusterSection{
 			Role:      string(c.Cluster.Role),
 			Gossip:    c.Cluster.Gossip,
 			Peer:      c.Cluster.Peer,
 			Advertise: c.Cluster.Advertise,
 			Join:      c.Cluster.Join,
-			KeyFile:   keyFile,
+			KeyFile:   secrets.keys,
+			TLS:       secrets.tls,
 		},
 		Cache: cacheSection{Memory: size(c.Cache.Memory), MaxObject: size(c.Cache.MaxObject)},
 		Negative: negativeSection{

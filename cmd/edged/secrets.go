@@ -15,8 +15,19 @@ import (
 // maxSecretBytes bounds a token or key file: room for more than a thousand keys.
 const maxSecretBytes = 64 << 10
 
-// loadSecrets reads the files that the document names. An unset name is no secret.
-func loadSecrets(d *document) (token string, keys [][]byte, warnings []string, errs []edge.Problem) {
+// secretFiles are the names of the files that a document's secrets are in.
+type secretFiles struct {
+	token, keys string
+	tls         clusterTLSSection
+}
+
+func (d *document) secretFiles() secretFiles {
+	return secretFiles{d.Admin.TokenFile, d.Cluster.KeyFile, d.Cluster.TLS}
+}
+
+// loadSecrets reads the files that the document names into c. An unset name is
+// no secret.
+func loadSecrets(d *document, c *edge.Config) (warnings []string, errs []edge.Problem) {
 	read := func(path, file string) (string, bool) {
 		if file == "" {
 			return "", false
@@ -33,17 +44,41 @@ func loadSecrets(d *document) (token string, keys [][]byte, warnings []string, e
 	}
 	if s, ok := read("admin.token_file", d.Admin.TokenFile); ok {
 		var err error
-		if token, err = parseToken(s); err != nil {
+		if c.Admin.Token, err = parseToken(s); err != nil {
 			errs = append(errs, edge.Problem{Path: "admin.token_file", Text: d.Admin.TokenFile + ": " + err.Error()})
 		}
 	}
 	if s, ok := read("cluster.key_file", d.Cluster.KeyFile); ok {
 		var err error
-		if keys, err = parseKeys(s); err != nil {
+		if c.Cluster.Keys, err = parseKeys(s); err != nil {
 			errs = append(errs, edge.Problem{Path: "cluster.key_file", Text: d.Cluster.KeyFile + err.Error()})
 		}
 	}
-	return token, keys, warnings, errs
+	if t := d.Cluster.TLS; t != (clusterTLSSection{}) {
+		whole := true
+		var pem [3]string
+		for i, f := range []struct{ key, file string }{{"cert_file", t.CertFile}, {"key_file", t.KeyFile}, {"ca_file", t.CAFile}} {
+			path := "cluster.tls." + f.key
+			var ok bool
+			switch {
+			case f.file == "":
+				errs = append(errs, edge.Problem{Path: path, Text: "is missing: TLS between members needs cert_file, key_file and ca_file"})
+			case f.key == "key_file":
+				pem[i], ok = read(path, f.file)
+			default: // no secret, so anyone may read it
+				text, _, err := readSecret(f.file)
+				if err != nil {
+					errs = append(errs, edge.Problem{Path: path, Text: err.Error()})
+				}
+				pem[i], ok = text, err == nil
+			}
+			whole = whole && ok
+		}
+		if whole {
+			c.Cluster.TLS = &edge.ClusterTLS{Cert: []byte(pem[0]), Key: []byte(pem[1]), CA: []byte(pem[2])}
+		}
+	}
+	return warnings, errs
 }
 
 // readToken reads the token of a flag's file.

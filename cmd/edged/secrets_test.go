@@ -7,6 +7,8 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"edged/edge"
 )
 
 func TestParseKeys(t *testing.T) {
@@ -71,5 +73,32 @@ func TestReadSecret_isBounded(t *testing.T) {
 	}
 	if _, _, err := readSecret(t.TempDir()); err == nil || !strings.Contains(err.Error(), "cannot be read") {
 		t.Errorf("readSecret of a folder: %v", err)
+	}
+}
+
+// TestLoadSecrets_certificates: the files are read, the printed configuration
+// names them, and only the private key must be kept from others.
+func TestLoadSecrets_certificates(t *testing.T) {
+	dir := t.TempDir()
+	for name, mode := range map[string]os.FileMode{"cert.pem": 0o644, "key.pem": 0o644, "ca.pem": 0o644} {
+		writeFile(t, filepath.Join(dir, name), name, 0o600)
+		chmod(t, filepath.Join(dir, name), uint32(mode))
+	}
+	var d document
+	d.Cluster.TLS = clusterTLSSection{CertFile: "cert.pem", KeyFile: "key.pem", CAFile: "ca.pem"}
+	d.resolvePaths(dir)
+	var c edge.Config
+	warnings, errs := loadSecrets(&d, &c)
+	if len(errs) > 0 || c.Cluster.TLS == nil {
+		t.Fatalf("%v", errs)
+	}
+	if tls := c.Cluster.TLS; string(tls.Cert) != "cert.pem" || string(tls.Key) != "key.pem" || string(tls.CA) != "ca.pem" {
+		t.Errorf("it holds %s, %s, %s", tls.Cert, tls.Key, tls.CA)
+	}
+	if len(warnings) != 1 || !strings.HasPrefix(warnings[0], "cluster.tls.key_file: ") {
+		t.Errorf("warnings %q", warnings)
+	}
+	if got := documentOf(c, d.secretFiles()).Cluster.TLS.KeyFile; got != filepath.Join(dir, "key.pem") {
+		t.Errorf("the document names %q", got)
 	}
 }
