@@ -33,20 +33,24 @@ type tick struct {
 	text string
 }
 
-// mark is a vertical line: something happened.
+// mark is a vertical line, or a band when it lasts: something happened. The
+// label stands at its top and is explained elsewhere.
 type mark struct {
-	x    float64
-	text string
+	x, until float64 // until 0: a line
+	label    string
+	text     string
 }
 
 const (
-	chartWidth, chartHeight         = 640, 260
-	chartLeft, chartRight           = 52, 12
-	chartTop, chartBottom           = 12, 28
+	// At this width the text, 13 units high, is 10 pixels on a page of 400.
+	chartWidth, chartHeight         = 480, 240
+	chartLeft, chartRight           = 52, 14
+	chartTop, chartBottom           = 20, 30
 	chartInnerW                     = chartWidth - chartLeft - chartRight
 	chartInnerH                     = chartHeight - chartTop - chartBottom
-	maxChartPoints                  = 600 // more cannot be told apart, and would swell the page
-	chartColours                    = 7   // classes c0 to c6 of the style sheet
+	maxChartPoints                  = 400  // of a line; more cannot be told apart
+	maxDrawnPoints                  = 2000 // of a chart's lines together, so that the page stays small
+	chartColours                    = 7    // classes c0 to c6 of the style sheet
 	smallestLogValue        float64 = 1e-3
 )
 
@@ -54,9 +58,10 @@ const (
 func (c chart) svg() template.HTML {
 	lines := make([]line, len(c.lines))
 	minX, maxX, minY, maxY := math.Inf(1), math.Inf(-1), math.Inf(1), c.maxY
+	limit := min(maxChartPoints, maxDrawnPoints/max(len(c.lines), 1))
 	for i, l := range c.lines {
 		lines[i].name = l.name
-		for _, p := range thin(l.points) {
+		for _, p := range thin(l.points, limit) {
 			if math.IsNaN(p.y) || math.IsInf(p.y, 0) || c.logY && p.y <= 0 {
 				continue
 			}
@@ -66,7 +71,7 @@ func (c chart) svg() template.HTML {
 		}
 	}
 	var b strings.Builder
-	fmt.Fprintf(&b, `<figure><figcaption>%s <small>%s</small></figcaption>`, html.EscapeString(c.title), html.EscapeString(c.unit))
+	fmt.Fprintf(&b, `<figure class="chart"><figcaption>%s <small>%s</small></figcaption>`, html.EscapeString(c.title), html.EscapeString(c.unit))
 	if minX > maxX {
 		b.WriteString(`<p>There is nothing to draw.</p></figure>`)
 		return template.HTML(b.String())
@@ -99,9 +104,16 @@ func (c chart) svg() template.HTML {
 		}
 	}
 	for _, m := range c.marks {
-		if m.x >= minX && m.x <= maxX {
-			fmt.Fprintf(&b, `<line class="mark" x1="%.1f" x2="%.1f" y1="%d" y2="%d"><title>%s</title></line>`, xAt(m.x), xAt(m.x), chartTop, chartHeight-chartBottom, html.EscapeString(m.text))
+		from, to := max(m.x, minX), min(max(m.until, m.x), maxX)
+		if from > maxX || to < minX {
+			continue
 		}
+		if m.until > m.x {
+			fmt.Fprintf(&b, `<rect class="band" x="%.1f" y="%d" width="%.1f" height="%d"><title>%s</title></rect>`, xAt(from), chartTop, max(xAt(to)-xAt(from), 2), chartInnerH, html.EscapeString(m.text))
+		} else {
+			fmt.Fprintf(&b, `<line class="mark" x1="%.1f" x2="%.1f" y1="%d" y2="%d"><title>%s</title></line>`, xAt(from), xAt(from), chartTop, chartHeight-chartBottom, html.EscapeString(m.text))
+		}
+		fmt.Fprintf(&b, `<text class="label" x="%.1f" y="%d" text-anchor="middle">%s</text>`, (xAt(from)+xAt(to))/2, chartTop-5, html.EscapeString(m.label))
 	}
 	for i, l := range lines {
 		if len(l.points) == 0 {
@@ -113,25 +125,89 @@ func (c chart) svg() template.HTML {
 		}
 		b.WriteString(`"/>`)
 	}
-	b.WriteString(`</svg><p class="legend">`)
-	for i, l := range lines {
-		if len(l.points) > 0 {
-			fmt.Fprintf(&b, `<span class="c%d">%s</span> `, i%chartColours, html.EscapeString(l.name))
+	b.WriteString(`</svg>`)
+	var names []string
+	for _, l := range lines {
+		if len(l.points) == 0 {
+			l.name = ""
 		}
+		names = append(names, l.name)
 	}
-	b.WriteString(`</p></figure>`)
+	writeLegend(&b, names)
+	b.WriteString(`</figure>`)
 	return template.HTML(b.String())
 }
 
-// thin leaves at most maxChartPoints, the highest of each group, so that no
-// peak disappears.
-func thin(ps []point) []point {
-	if len(ps) <= maxChartPoints {
+// writeLegend writes the names of the colours; an empty one is left out.
+func writeLegend(b *strings.Builder, names []string) {
+	b.WriteString(`<p class="legend">`)
+	for i, name := range names {
+		if name != "" {
+			fmt.Fprintf(b, `<span class="c%d">%s</span> `, i%chartColours, html.EscapeString(name))
+		}
+	}
+	b.WriteString(`</p>`)
+}
+
+// bars is a chart of stacked horizontal bars, one for each name.
+type bars struct {
+	title, unit string
+	parts       []string // of each bar, in the order of the colours
+	names       []string
+	values      [][]float64 // of each name, by part
+}
+
+const (
+	barHeight, barGap = 18, 8
+	barLeft, barRight = 84, 62
+)
+
+// svg draws the bars.
+func (c bars) svg() template.HTML {
+	var b strings.Builder
+	fmt.Fprintf(&b, `<figure class="chart"><figcaption>%s <small>%s</small></figcaption>`, html.EscapeString(c.title), html.EscapeString(c.unit))
+	top := 0.0
+	for _, vs := range c.values {
+		top = max(top, sum(vs))
+	}
+	if !(top > 0) || math.IsInf(top, 0) {
+		b.WriteString(`<p>There is nothing to draw.</p></figure>`)
+		return template.HTML(b.String())
+	}
+	fmt.Fprintf(&b, `<svg viewBox="0 0 %d %d" role="img" aria-label="%s">`, chartWidth, len(c.names)*(barHeight+barGap), html.EscapeString(c.title))
+	for i, name := range c.names {
+		y := i * (barHeight + barGap)
+		fmt.Fprintf(&b, `<text x="%d" y="%d" text-anchor="end">%s</text>`, barLeft-6, y+barHeight-5, html.EscapeString(name))
+		x := float64(barLeft)
+		for j, v := range c.values[i] {
+			if w := v / top * (chartWidth - barLeft - barRight); w > 0 {
+				fmt.Fprintf(&b, `<rect class="c%d" x="%.1f" y="%d" width="%.1f" height="%d"><title>%s: %.6g</title></rect>`, j%chartColours, x, y, w, barHeight, html.EscapeString(c.parts[j]), v)
+				x += w
+			}
+		}
+		fmt.Fprintf(&b, `<text x="%.1f" y="%d">%s</text>`, x+5, y+barHeight-5, axisNumber(sum(c.values[i])))
+	}
+	b.WriteString(`</svg>`)
+	writeLegend(&b, c.parts)
+	b.WriteString(`</figure>`)
+	return template.HTML(b.String())
+}
+
+func sum(vs []float64) (t float64) {
+	for _, v := range vs {
+		t += v
+	}
+	return t
+}
+
+// thin leaves at most n, the highest of each group, so that no peak disappears.
+func thin(ps []point, n int) []point {
+	if len(ps) <= n {
 		return ps
 	}
-	out := make([]point, 0, maxChartPoints)
-	for i := range maxChartPoints {
-		group := ps[i*len(ps)/maxChartPoints : (i+1)*len(ps)/maxChartPoints]
+	out := make([]point, 0, n)
+	for i := range n {
+		group := ps[i*len(ps)/n : (i+1)*len(ps)/n]
 		top := group[0]
 		for _, p := range group {
 			if p.y > top.y {

@@ -10,6 +10,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/goccy/go-yaml"
 )
 
 // bigReport is one of an hour, with everything in it.
@@ -24,13 +26,17 @@ func bigReport() *Report {
 		}
 		for i := range 3600 {
 			skip := rng.Float64()
-			g.Series = append(g.Series, Point{S: float64(i + 1), Responses: 1, P50MS: rng.Float64(), P99MS: 1 + rng.ExpFloat64(), Sources: map[string]int64{fromHit: 1}, SkipRatio: &skip})
+			var nodes []NodePoint
+			for range maxNodes {
+				nodes = append(nodes, NodePoint{Bloom: Bloom{Negative: int64(rng.IntN(100)), PositiveMiss: 1}, CPUSeconds: rng.Float64(), ResidentBytes: 1 << 26, FilterFill: rng.Float64(), GossipSentBytes: 1000, PeerRPCs: int64(rng.IntN(9))})
+			}
+			g.Series = append(g.Series, Point{Nodes: nodes, ObservedRate: &skip, ExpectedRate: &skip, Origin: 5, S: float64(i + 1), Responses: 1, P50MS: rng.Float64(), P99MS: 1 + rng.ExpFloat64(), Sources: map[string]int64{fromHit: 1}, SkipRatio: &skip})
 		}
 		for _, q := range []float64{0, .5, .9, .99, .999, 1} {
 			g.Distribution = append(g.Distribution, LatencyPoint{q, 1 + q})
 		}
 		for i := range maxNodes {
-			g.Nodes = append(g.Nodes, NodeReport{Name: nodeName(i), Died: i == 1})
+			g.Nodes = append(g.Nodes, NodeReport{Name: nodeName(i), Died: i == 1, Bloom: Bloom{Negative: int64(i)}})
 		}
 		return g
 	}
@@ -59,8 +65,8 @@ func TestHTML_isOneSafePage(t *testing.T) {
 			t.Errorf("the page lacks %q", want)
 		}
 	}
-	if n := strings.Count(text, "<svg"); n != 7 {
-		t.Errorf("%d charts, want 7", n)
+	if n := strings.Count(text, "<svg"); n != 27 {
+		t.Errorf("%d charts, want 27", n) // the quantiles, and for each group the bars and 12 over time
 	}
 	// The drawings are well-formed.
 	for _, svg := range regexp.MustCompile(`(?s)<svg.*?</svg>`).FindAllString(text, -1) {
@@ -72,7 +78,7 @@ func TestHTML_isOneSafePage(t *testing.T) {
 				t.Fatalf("%v in %.300s", err, svg)
 			}
 		}
-		if !strings.Contains(svg, "<polyline") || strings.Contains(svg, "NaN") || strings.Contains(svg, "Inf") {
+		if !strings.Contains(svg, "<polyline") && !strings.Contains(svg, "<rect") || strings.Contains(svg, "NaN") || strings.Contains(svg, "Inf") {
 			t.Errorf("a chart without a line, or with NaN: %.300s", svg)
 		}
 	}
@@ -105,12 +111,30 @@ func TestChart_drawsAnything(t *testing.T) {
 func TestThin_keepsPeaks(t *testing.T) {
 	ps := make([]point, 10_000)
 	ps[4321].y = 9
-	got := thin(ps)
+	got := thin(ps, maxChartPoints)
 	peak := 0.0
 	for _, p := range got {
 		peak = max(peak, p.y)
 	}
 	if len(got) != maxChartPoints || peak != 9 {
 		t.Errorf("%d points, peak %v", len(got), peak)
+	}
+}
+
+// The scenario on the page is one that can be run.
+func TestHTML_scenarioIsAFile(t *testing.T) {
+	for _, s := range Scenarios() {
+		data, err := yaml.Marshal(s)
+		if err != nil {
+			t.Fatal(err)
+		}
+		got, err := ReadScenario(bytes.NewReader(data))
+		if err != nil {
+			t.Fatalf("%v\n%s", err, data)
+		}
+		again, err := yaml.Marshal(got)
+		if err != nil || !bytes.Equal(again, data) {
+			t.Errorf("%v: read back and written again it is\n%s\nwant\n%s", err, again, data)
+		}
 	}
 }

@@ -81,7 +81,10 @@ func (m *monitor) watch(ctx context.Context, stop <-chan struct{}) {
 			}
 			return
 		case <-ticker.C:
-			m.tick(ctx)
+			// After a look that took long, the next tick comes at once.
+			if m.sinceLast() >= minWindow {
+				m.tick(ctx)
+			}
 		}
 	}
 }
@@ -89,6 +92,10 @@ func (m *monitor) watch(ctx context.Context, stop <-chan struct{}) {
 // minWindow is the shortest last point of a series: rates and percentiles of
 // less than this mean nothing.
 const minWindow = 500 * time.Millisecond
+
+// scrapeTimeout bounds the looks at the nodes of one second: what has not
+// answered by then hangs.
+const scrapeTimeout = 600 * time.Millisecond
 
 // sinceLast returns the time since the last point.
 func (m *monitor) sinceLast() time.Duration {
@@ -102,7 +109,7 @@ func (m *monitor) sinceLast() time.Duration {
 }
 
 func (m *monitor) tick(ctx context.Context) {
-	ctx, cancel := context.WithTimeout(ctx, 900*time.Millisecond)
+	ctx, cancel := context.WithTimeout(ctx, scrapeTimeout)
 	defer cancel()
 	scraped := make([]*counters, len(m.admins))
 	var wg sync.WaitGroup

@@ -20,6 +20,7 @@ type Report struct {
 	Command     []string  `json:"command,omitempty"`
 	Version     string    `json:"version,omitempty"`
 	GoVersion   string    `json:"go_version"`
+	Platform    string    `json:"platform"` // linux/amd64
 	CPUs        int       `json:"cpus"`
 	Started     time.Time `json:"started"`
 	Interrupted bool      `json:"interrupted"`

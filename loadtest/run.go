@@ -50,7 +50,7 @@ func (r *runner) run(ctx context.Context) (Report, error) {
 	}
 	rep := Report{
 		Scenario: s, Command: r.opts.Command, Version: r.opts.Version,
-		GoVersion: runtime.Version(), CPUs: runtime.NumCPU(), Started: time.Now().UTC(),
+		GoVersion: runtime.Version(), Platform: runtime.GOOS + "/" + runtime.GOARCH, CPUs: runtime.NumCPU(), Started: time.Now().UTC(),
 	}
 	r.announce(s)
 	rep.Group, err = r.group(ctx, s, !r.opts.NoFilters)

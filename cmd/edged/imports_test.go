@@ -51,6 +51,7 @@ func testOnly() []string {
 	return []string{
 		"testing", "net/http/httptest", "go.uber.org/goleak", "pgregory.net/rapid",
 		"github.com/prometheus/client_golang/prometheus/testutil",
+		"github.com/chromedp/chromedp", "github.com/chromedp/cdproto",
 	}
 }
 
