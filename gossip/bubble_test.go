@@ -1,8 +1,11 @@
 package gossip
 
 import (
+	"context"
 	"flag"
 	"math/rand/v2"
+	"net"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -255,5 +258,55 @@ func TestBubble_newsThatGotLost(t *testing.T) {
 		b.net.part(func(string, string) bool { return false })
 		took := b.until(10*time.Second, "three members", func() bool { return allAlive(b.nodes, 3) })
 		t.Logf("after %v", took)
+	})
+}
+
+// TestBubble_seedsAreLookedUpAgain: the name in cluster.join is not known at
+// first, then leads to a host that is gone, then to a member; and when all
+// members known so far have gone, to others.
+func TestBubble_seedsAreLookedUpAgain(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := &bubble{t: t, net: newMemNet(9)}
+		defer b.stop()
+		var mu sync.Mutex
+		var answer []string
+		lookups := 0
+		says := func(ips ...string) {
+			mu.Lock()
+			defer mu.Unlock()
+			answer = ips
+		}
+		byName := func(c *Config) {
+			c.Join = []string{"members.example:7946"}
+			c.lookup = func(_ context.Context, host string) ([]string, error) {
+				mu.Lock()
+				defer mu.Unlock()
+				lookups++
+				if host != "members.example" || answer == nil {
+					return nil, &net.DNSError{Err: "no such host", Name: host, IsNotFound: true}
+				}
+				return answer, nil
+			}
+		}
+		b.start(0, nil)
+		b.start(1, byName)
+		time.Sleep(10 * time.Second)
+		if len(b.nodes[1].Members()) != 1 || lookups < 2 {
+			t.Fatalf("%d members after %d look-ups of nothing", len(b.nodes[1].Members()), lookups)
+		}
+		says(b.ip(99))
+		time.Sleep(30 * time.Second)
+		says(b.ip(99), b.ip(0))
+		took := b.until(30*time.Second, "two members", func() bool { return allAlive(b.nodes, 2) })
+		t.Logf("joined %v after the name led to a member", took)
+
+		// The first member is replaced by another at another address.
+		b.nodes[0].stop()
+		b.nodes = b.nodes[1:]
+		b.until(30*time.Second, "the first is found dead", func() bool { return b.nodes[0].stateOf("n000") == StateFailed })
+		b.start(2, func(c *Config) { c.Join = nil })
+		says(b.ip(2))
+		took = b.until(30*time.Second, "two members again", func() bool { return allAlive(b.nodes, 2) })
+		t.Logf("joined %v after the name led to another member", took)
 	})
 }

@@ -129,9 +129,10 @@ type Config struct {
 	// its seeds after one second first, and less and less often up to this.
 	RejoinInterval time.Duration
 
-	// transport and dial stand in for the network in tests.
+	// transport, dial and lookup stand in for the network in tests.
 	transport memberlist.Transport
 	dial      func(ctx context.Context, network, addr string) (net.Conn, error)
+	lookup    func(ctx context.Context, host string) ([]string, error)
 	noRejoin  bool
 }
 
@@ -160,6 +161,9 @@ func (c Config) withDefaults() Config {
 	def(&c.ProbeInterval, defaultProbe)
 	def(&c.ProbeTimeout, defaultProbeWait)
 	def(&c.RejoinInterval, defaultRejoin)
+	if c.lookup == nil {
+		c.lookup = net.DefaultResolver.LookupHost
+	}
 	c.Join = append([]string(nil), c.Join...)
 	c.Partitions = append([]Partition(nil), c.Partitions...)
 	keys := c.Keys

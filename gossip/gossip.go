@@ -79,7 +79,7 @@ type Gossip struct {
 var errClosed = errors.New("gossip is closed")
 
 const (
-	senders       = 8                      // messages being sent at once
+	senders       = 2                      // packets being sent at once
 	headsInterval = 200 * time.Millisecond // between two preparations of our heads
 )
 
@@ -296,6 +296,13 @@ func (g *Gossip) movedLocked(name string) {
 func (g *Gossip) carryOut(e effect) {
 	switch e := e.(type) {
 	case sendEffect:
+		if e.reliable {
+			// A stream to a member that is cut off takes seconds to fail, and
+			// nobody else's message may wait for it. There is one for each
+			// member at most, since the core waits for sent.
+			g.wg.Go(func() { g.send(e) })
+			return
+		}
 		select {
 		case g.sends <- e:
 		default:
@@ -331,28 +338,33 @@ func (g *Gossip) carryOut(e effect) {
 // errSendQueue is a message for which there was no room.
 var errSendQueue = errors.New("too many messages are waiting to be sent")
 
-// sendLoop sends messages to peers, one at a time.
+// sendLoop sends packets to peers, one at a time.
 func (g *Gossip) sendLoop() {
 	for {
 		select {
 		case <-g.done:
 			return
 		case e := <-g.sends:
-			g.mu.Lock()
-			node := g.nodes[e.to]
-			g.mu.Unlock()
-			var err error
-			switch {
-			case node == nil:
-				err = fmt.Errorf("%s has no address", e.to)
-			case e.reliable:
-				err = g.list.SendReliable(node, e.payload)
-			default:
-				err = g.list.SendBestEffort(node, e.payload)
-			}
-			g.do(func(now time.Duration) { g.core.sent(now, e.to, err) })
+			g.send(e)
 		}
 	}
+}
+
+// send sends a message to a peer.
+func (g *Gossip) send(e sendEffect) {
+	g.mu.Lock()
+	node := g.nodes[e.to]
+	g.mu.Unlock()
+	var err error
+	switch {
+	case node == nil:
+		err = fmt.Errorf("%s has no address", e.to)
+	case e.reliable:
+		err = g.list.SendReliable(node, e.payload)
+	default:
+		err = g.list.SendBestEffort(node, e.payload)
+	}
+	g.do(func(now time.Duration) { g.core.sent(now, e.to, err) })
 }
 
 // metaLoop tells the others when this member's metadata has changed. It does

@@ -239,7 +239,8 @@ func (g *Gossip) alone() bool {
 	return true
 }
 
-// seeds looks up all addresses of cfg.Join but our own.
+// seeds looks up all addresses of cfg.Join but our own. It does so at every
+// try: where members are found by a name of DNS, they move.
 func (g *Gossip) seeds() []string {
 	var addrs []string
 	for _, j := range g.cfg.Join {
@@ -253,7 +254,7 @@ func (g *Gossip) seeds() []string {
 		ips := []string{host}
 		if net.ParseIP(host) == nil {
 			ctx, cancel := context.WithTimeout(g.ctx, 2*time.Second)
-			ips, err = net.DefaultResolver.LookupHost(ctx, host)
+			ips, err = g.cfg.lookup(ctx, host)
 			cancel()
 			if err != nil {
 				if skipped, ok := g.lines.allow("lookup " + j); ok && g.ctx.Err() == nil {
