@@ -13,7 +13,7 @@ const (
 	keepChanges     = time.Hour
 	maxChanges      = 10_000
 	maxChangesBytes = 8 << 20
-	maxChangesTotal     = 64 << 20
+	maxChangesTotal = 64 << 20
 
 	// keepOrigin is for how long it is remembered how far a sequence went that
 	// does not grow any more; it is told to others for an hour less, so that one
