@@ -28,6 +28,8 @@ func (n *Node) applyChange(c gossip.Change) {
 			URLs: c.URLs, Tags: c.Tags, Prefixes: c.Prefixes, Hosts: c.Hosts,
 			All: c.All, Soft: c.Soft, Absences: c.Kind == gossip.KindCreated,
 		})
+	case gossip.KindCatalog:
+		n.applyCatalog(c)
 	}
 }
 

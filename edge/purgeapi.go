@@ -22,7 +22,7 @@ const (
 )
 
 // purgeKinds are the label values of edged_purges_total.
-var purgeKinds = []string{"url", "tag", "prefix", "host", "all", "created", "method"}
+var purgeKinds = []string{"url", "tag", "prefix", "host", "all", "created", "method", "catalog"}
 
 // spread has a change applied here (by applyChange) and on every member, and
 // returns its id, who has applied it and who has not when ctx ends. kind is its

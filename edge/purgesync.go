@@ -30,10 +30,15 @@ func (n *Node) syncChanged(state gossip.SyncState) {
 
 // changesLost says that purges were missed which nobody can tell any more:
 // everything that is stored must be validated before its next use, and nothing
-// is known to be absent.
+// is known to be absent, by a catalog neither, of which additions may be missing.
 func (n *Node) changesLost() {
 	n.apply(&store.Purge{All: true, Soft: true})
 	n.negative.DeleteFunc(func(string, negative.Entry) bool { return true }, time.Now())
+	for _, s := range n.sites.Load().all {
+		if s.catalog != nil {
+			s.catalog.Doubt()
+		}
+	}
 }
 
 // distrusts reports whether what is stored here may have been purged without

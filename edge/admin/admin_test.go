@@ -109,7 +109,7 @@ func TestAdmin_routes(t *testing.T) {
 		{"purge all there is", "POST", "/v1/purge", `{"urls":[],"tags":["t"],"prefixes":["http://h/"],"hosts":["h"],"all":true,"soft":true,"wait":"none"}`, 200,
 			"{URLs:[] Tags:[t] Prefixes:[http://h/] Hosts:[h] All:true Soft:true Wait:none}", `"acked":3`},
 		{"created", "POST", "/v1/created", `{"urls":["http://h/a","https://h/b"]}`, 200, "[http://h/a https://h/b]", `"missing":["edge-c"]`},
-		{"catalog", "POST", "/v1/catalog/www", `{"add":["/a"],"remove":["/b","/c"]}`, 200, "www +[/a] -[/b /c]", `{"added":1,"removed":2}`},
+		{"catalog", "POST", "/v1/catalog/www", `{"add":["/a"],"remove":["/b","/c"]}`, 200, "www +[/a] -[/b /c]", `{"added":1,"removed":2,"id":"","members":0,"acked":0,"missing":[]}`},
 		{"warm", "POST", "/v1/warm", `{"urls":["http://h/a"]}`, 200, "[http://h/a]", `{"fetched":1,"skipped":0,"failed":0}`},
 		{"drain", "POST", "/v1/drain", ``, 200, "drain", `{"draining":true}`},
 		{"drain with an object", "POST", "/v1/drain", `{}`, 200, "drain", `{"draining":true}`},

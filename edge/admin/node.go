@@ -40,7 +40,8 @@ type Node struct {
 	// Created forgets the negative entries of URLs that exist from now on, on
 	// every member.
 	Created func(ctx context.Context, urls []string) (PurgeResult, error)
-	// CatalogUpdate changes what the site's catalog says exists.
+	// CatalogUpdate changes what the site's catalog says exists, on every
+	// member.
 	CatalogUpdate func(ctx context.Context, site string, add, remove []string) (CatalogResult, error)
 	// Warm fetches those of the URLs that neither this node nor, by the
 	// filters, a peer holds.
@@ -230,10 +231,14 @@ type PurgeResult struct {
 	Missing []string `json:"missing"` // members that have not acknowledged
 }
 
-// CatalogResult counts what an update changed.
+// CatalogResult counts what an update changed, and how far it has come.
 type CatalogResult struct {
-	Added   int `json:"added"`
-	Removed int `json:"removed"`
+	Added   int      `json:"added"`
+	Removed int      `json:"removed"`
+	ID      string   `json:"id"`
+	Members int      `json:"members"`
+	Acked   int      `json:"acked"`
+	Missing []string `json:"missing"` // members that have not acknowledged
 }
 
 // WarmResult counts what became of the URLs.

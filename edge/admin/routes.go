@@ -216,6 +216,7 @@ func (a *api) catalog(w http.ResponseWriter, r *http.Request) {
 		a.refuse(w, r, err)
 		return
 	}
+	res.Missing = list(res.Missing)
 	a.answer(w, res)
 }
 

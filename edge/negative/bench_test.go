@@ -3,6 +3,7 @@ package negative
 import (
 	"bytes"
 	"fmt"
+	"io"
 	"math/rand/v2"
 	"testing"
 	"time"
@@ -104,6 +105,46 @@ func BenchmarkCatalog_Contains(b *testing.B) {
 				c.Contains(bb.keys[i])
 			}
 		})
+	}
+}
+
+// Ten million plain lines, 350 MB of them, from a reader that makes them as
+// they are asked for: see README.md.
+func BenchmarkCatalog_LoadTenMillion(b *testing.B) {
+	b.ReportAllocs()
+	for b.Loop() {
+		c := newCatalog(b, CatalogConfig{})
+		if err := c.Load(&pathList{n: 10_000_000}, time.Now()); err != nil {
+			b.Fatal(err)
+		}
+		st := c.Stats(time.Now())
+		b.ReportMetric(float64(st.Bytes)/1e6, "MB")
+	}
+}
+
+// pathList is a list of n paths of 34 bytes, made while it is read.
+type pathList struct {
+	n    int
+	buf  [40]byte
+	line []byte // what of buf is still to come
+}
+
+func (p *pathList) Read(b []byte) (int, error) {
+	k := 0
+	for {
+		m := copy(b[k:], p.line)
+		k, p.line = k+m, p.line[m:]
+		if k == len(b) {
+			return k, nil
+		}
+		if p.n == 0 {
+			return k, io.EOF
+		}
+		p.n--
+		p.line = append(p.buf[:0], "/item/00000000/of-the-catalog.html\n"...)
+		for i, v := 13, p.n; i > 5; i, v = i-1, v/10 {
+			p.line[i] = byte('0' + v%10)
+		}
 	}
 }
 

@@ -33,6 +33,12 @@ const (
 	// sampleEvery is one in how many refusals is forwarded nevertheless, to
 	// see whether the catalog is right.
 	sampleEvery = 1000
+	// shrinkTo is the part of the paths that are loaded which a newer source
+	// must have at least: one of fewer was likely written by something that
+	// broke down half way.
+	shrinkTo = 0.5
+	// shrinkFrom is the number of paths from which on that is looked at.
+	shrinkFrom = 100
 )
 
 // ErrOverlayFull says that a catalog holds as many changes beside its source
@@ -80,8 +86,9 @@ type Catalog struct {
 	removed      atomic.Pointer[map[uint64]time.Time]
 	confirmed    atomic.Int64 // when the source was last known to say this
 	contradicted atomic.Bool
+	incomplete   atomic.Bool // changes may be missing
 
-	wouldRefuse, refused, wrong, loads, failures atomic.Uint64
+	wouldRefuse, refused, wrong, loads, failures, shrunk, dropped atomic.Uint64
 
 	mu    sync.Mutex // guards added, and all writing to set and removed
 	added map[uint64]time.Time
@@ -106,12 +113,14 @@ type Verdict struct {
 type CatalogStats struct {
 	Mode        Mode
 	Effective   Mode   // what it does now
-	Reason      string // why Effective is not Mode: "loading", "stale" or "contradicted"
+	Reason      string // why Effective is not Mode: "loading", "stale", "contradicted" or "incomplete"
 	Paths       int    // of the last load; a path listed twice counts twice
 	Bytes       int64
 	Age         time.Duration // since the source was last confirmed
 	Loads       uint64
 	Failures    uint64 // loads that kept the older one
+	Shrunk      uint64 // of them, those of a source that had lost half of its paths
+	Dropped     uint64 // changes for which there was no room
 	WouldRefuse uint64 // requests for what is absent, refused or not
 	Refused     uint64
 	Wrong       uint64 // of those forwarded, the ones that did exist
@@ -185,22 +194,31 @@ func (c *Catalog) hashSource(path []byte) uint64 {
 }
 
 // Load reads a catalog (one path to a line or JSON lines, in gzip or plain)
-// and puts it in place of the old one; on an error the old one stays.
+// and puts it in place of the old one; on an error the old one stays. One that
+// has less than half of the paths of the old one is such an error: where that
+// is meant, a new Catalog takes it, which a reload of the configuration makes.
 func (c *Catalog) Load(r io.Reader, now time.Time) error {
-	err := c.load(r, false, now)
+	err := c.load(r, false, now, time.Time{})
 	if err != nil {
 		c.failures.Add(1)
 	}
 	return err
 }
 
-func (c *Catalog) load(r io.Reader, whole bool, began time.Time) error {
+// load is Load of a source that was last modified then; zero: not known.
+func (c *Catalog) load(r io.Reader, whole bool, began, modified time.Time) error {
 	set, err := c.read(r, whole)
 	if err != nil {
 		return err
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	if old := c.set.Load(); old != nil && old.paths >= shrinkFrom && float64(set.paths) < shrinkTo*float64(old.paths) {
+		c.shrunk.Add(1)
+		c.cfg.Logger.Error("the catalog's source has lost more than half of its paths: it is not believed; reload the configuration if that is right",
+			"site", c.cfg.Site, "paths", set.paths, "before", old.paths)
+		return fmt.Errorf("there are %d paths in it, and there were %d", set.paths, old.paths)
+	}
 	for h, at := range c.added {
 		if began.Sub(at) > overlayAge {
 			delete(c.added, h)
@@ -208,14 +226,18 @@ func (c *Catalog) load(r io.Reader, whole bool, began time.Time) error {
 			set.add(h)
 		}
 	}
-	// What was removed before the source was read and is in it nevertheless,
-	// may have come back.
+	// What was removed before the source was written and is in it nevertheless,
+	// has come back; when it was written is not always known.
 	removed := maps.Clone(*c.removed.Load())
-	maps.DeleteFunc(removed, func(_ uint64, at time.Time) bool { return at.Before(began) })
+	maps.DeleteFunc(removed, func(_ uint64, at time.Time) bool {
+		older := !modified.IsZero() && modified.Before(at) && began.Sub(at) <= overlayAge
+		return at.Before(began) && !older
+	})
 	c.set.Store(set)
 	c.removed.Store(&removed)
 	c.confirm(began)
-	if c.contradicted.Swap(false) {
+	doubted := c.incomplete.Swap(false)
+	if c.contradicted.Swap(false) || doubted {
 		c.cfg.Logger.Info("catalog is trusted again after a load", "site", c.cfg.Site)
 	}
 	c.loads.Add(1)
@@ -295,6 +317,8 @@ func (c *Catalog) effective(now time.Time) (Mode, string) {
 		return ModeObserve, ""
 	case c.contradicted.Load():
 		return ModeObserve, "contradicted"
+	case c.incomplete.Load():
+		return ModeObserve, "incomplete"
 	case c.age(now) > c.cfg.MaxAge:
 		return ModeObserve, "stale"
 	}
@@ -329,14 +353,44 @@ func (c *Catalog) Observed(path string, exists bool, now time.Time) {
 	}
 }
 
-// Add says that the paths exist, Remove that they don't. Both hold until the
-// source is next loaded, an addition for an hour at least. When there is no
-// room for all of them, none is changed and the error is [ErrOverlayFull].
+// Doubt says that changes were missed, additions perhaps among them: nothing is
+// refused until a newer source is loaded.
+func (c *Catalog) Doubt() {
+	if !c.incomplete.Swap(true) && c.cfg.Mode == ModeEnforce {
+		c.cfg.Logger.Error("changes of the catalog were missed: nothing is refused until a newer catalog is loaded", "site", c.cfg.Site)
+	}
+}
+
+// Change says that some paths exist and others don't, from a moment on. Of two
+// changes of one path the later one holds, in whatever order they come; of one
+// change, the removal. An addition holds for an hour at least, also when a
+// source without the path is loaded meanwhile; a removal until a source that
+// was written after it is loaded, or one of which that is not known. When there
+// is no room for all, none is changed and the error is [ErrOverlayFull].
+func (c *Catalog) Change(add, remove []string, at time.Time) error {
+	return c.change(c.hashes(add), c.hashes(remove), at)
+}
+
+// Room returns ErrOverlayFull when a change of so many paths has no room.
+func (c *Catalog) Room(add, remove int) error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.roomLocked(add, remove)
+}
+
+func (c *Catalog) roomLocked(add, remove int) error {
+	if len(c.added)+add > maxOverlay || len(*c.removed.Load())+remove > maxOverlay {
+		return ErrOverlayFull
+	}
+	return nil
+}
+
+// Add says that the paths exist; see [Catalog.Change].
 func (c *Catalog) Add(paths []string, now time.Time) error {
 	return c.change(c.hashes(paths), nil, now)
 }
 
-// Remove says that the paths don't exist; see [Catalog.Add].
+// Remove says that the paths don't exist; see [Catalog.Change].
 func (c *Catalog) Remove(paths []string, now time.Time) error {
 	return c.change(nil, c.hashes(paths), now)
 }
@@ -352,12 +406,16 @@ func (c *Catalog) hashes(paths []string) []uint64 {
 func (c *Catalog) change(add, remove []uint64, now time.Time) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	removed := maps.Clone(*c.removed.Load()) // readers hold the old one
-	if len(c.added)+len(add) > maxOverlay || len(removed)+len(remove) > maxOverlay {
-		return ErrOverlayFull
+	if err := c.roomLocked(len(add), len(remove)); err != nil {
+		c.dropped.Add(1)
+		return err
 	}
+	removed := maps.Clone(*c.removed.Load()) // readers hold the old one
 	set := c.set.Load()
 	for _, h := range add {
+		if removed[h].After(now) {
+			continue
+		}
 		delete(removed, h)
 		c.added[h] = now
 		if set != nil {
@@ -365,6 +423,9 @@ func (c *Catalog) change(add, remove []uint64, now time.Time) error {
 		}
 	}
 	for _, h := range remove {
+		if c.added[h].After(now) {
+			continue
+		}
 		delete(c.added, h)
 		removed[h] = now
 	}
@@ -377,7 +438,7 @@ func (c *Catalog) Stats(now time.Time) CatalogStats {
 	mode, reason := c.effective(now)
 	st := CatalogStats{
 		Mode: c.cfg.Mode, Effective: mode, Reason: reason,
-		Loads: c.loads.Load(), Failures: c.failures.Load(),
+		Loads: c.loads.Load(), Failures: c.failures.Load(), Shrunk: c.shrunk.Load(), Dropped: c.dropped.Load(),
 		WouldRefuse: c.wouldRefuse.Load(), Refused: c.refused.Load(), Wrong: c.wrong.Load(),
 	}
 	if set := c.set.Load(); set != nil {

@@ -261,6 +261,25 @@ func TestCatalog_contradicted(t *testing.T) {
 	}
 }
 
+func TestCatalog_incomplete(t *testing.T) {
+	var log bytes.Buffer
+	c := newCatalog(t, CatalogConfig{Mode: ModeEnforce, Logger: slog.New(slog.NewTextHandler(&log, nil))})
+	now := time.Now()
+	c.Load(strings.NewReader("/a\n"), now)
+	c.Check("/sample", now)
+	c.Doubt()
+	if v := c.Check("/absent", now); v.Refuse || !v.Report {
+		t.Errorf("it still refuses: %+v", v)
+	}
+	if st := c.Stats(now); st.Effective != ModeObserve || st.Reason != "incomplete" || !strings.Contains(log.String(), "level=ERROR") {
+		t.Errorf("%+v, log %s", st, &log)
+	}
+	c.Load(strings.NewReader("/a\n"), now)
+	if v := c.Check("/absent", now); !v.Refuse {
+		t.Errorf("after a load: %+v", v)
+	}
+}
+
 func TestCatalog_stale(t *testing.T) {
 	c := newCatalog(t, CatalogConfig{Mode: ModeEnforce, Refresh: time.Second})
 	now := time.Now()
@@ -314,6 +333,79 @@ func TestCatalog_changes(t *testing.T) {
 	want("/a/b/d")
 	load(2 * time.Hour) // now the source should have had the additions
 	want("/a/b")
+}
+
+// Members learn of changes in any order, and agree.
+func TestCatalog_laterChangeHolds(t *testing.T) {
+	a, b := newCatalog(t, CatalogConfig{}), newCatalog(t, CatalogConfig{})
+	a.Load(strings.NewReader("/old\n"), a.base)
+	b.Load(strings.NewReader("/old\n"), b.base)
+	at := func(ms int) time.Time { return time.UnixMilli(a.base.UnixMilli() + int64(ms)) }
+	changes := []func(*Catalog){
+		func(c *Catalog) { c.Change([]string{"/x"}, nil, at(1)) },
+		func(c *Catalog) { c.Change(nil, []string{"/x", "/old"}, at(2)) },
+		func(c *Catalog) { c.Change([]string{"/old", "/y"}, nil, at(3)) },
+		func(c *Catalog) { c.Change([]string{"/z"}, []string{"/z", "/y"}, at(4)) },
+	}
+	for i := range changes {
+		changes[i](a)
+		changes[len(changes)-1-i](b)
+	}
+	for path, want := range map[string]bool{"/x": false, "/old": true, "/y": false, "/z": false} {
+		if a.Contains(path) != want || b.Contains(path) != want {
+			t.Errorf("%s: in order %t, in reverse %t, want %t", path, a.Contains(path), b.Contains(path), want)
+		}
+	}
+}
+
+// A removal outlives a source that was written before it, and not one that
+// was written after it.
+func TestCatalog_removalOutlivesAnOlderSource(t *testing.T) {
+	c := newCatalog(t, CatalogConfig{})
+	at := func(d time.Duration) time.Time { return c.base.Add(d) }
+	load := func(began, modified time.Duration, want bool) {
+		t.Helper()
+		if err := c.load(strings.NewReader("/a\n"), false, at(began), at(modified)); err != nil {
+			t.Fatal(err)
+		}
+		if c.Contains("/a") != want {
+			t.Errorf("a source written %v, read %v: exists %t, want %t", modified, began, !want, want)
+		}
+	}
+	load(0, 0, true)
+	c.Remove([]string{"/a"}, at(time.Minute))
+	load(2*time.Minute, 50*time.Second, false)
+	load(3*time.Minute, 2*time.Minute, true)
+	c.Remove([]string{"/a"}, at(4*time.Minute))
+	load(4*time.Minute+overlayAge+1, 0, true) // it can't be held for ever
+}
+
+func TestCatalog_refusesToShrink(t *testing.T) {
+	var log bytes.Buffer
+	c := newCatalog(t, CatalogConfig{Mode: ModeEnforce, Logger: slog.New(slog.NewTextHandler(&log, nil))})
+	list := func(n int) string {
+		var b strings.Builder
+		for i := range n {
+			fmt.Fprintf(&b, "/%d\n", i)
+		}
+		return b.String()
+	}
+	now := c.base
+	for _, step := range []struct {
+		paths int
+		ok    bool
+	}{{99, true}, {3, true}, {1000, true}, {499, false}, {1, false}, {500, true}, {2000, true}} {
+		err := c.Load(strings.NewReader(list(step.paths)), now)
+		if (err == nil) != step.ok {
+			t.Errorf("%d paths: %v", step.paths, err)
+		}
+	}
+	if st := c.Stats(now); st.Shrunk != 2 || st.Failures != 2 || st.Paths != 2000 {
+		t.Errorf("%+v", st)
+	}
+	if !strings.Contains(log.String(), "level=ERROR") {
+		t.Errorf("it was not said loudly: %s", &log)
+	}
 }
 
 func TestCatalog_overlayIsBounded(t *testing.T) {

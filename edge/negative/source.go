@@ -95,7 +95,7 @@ func (c *Catalog) refreshFile(ctx context.Context, src *source) error {
 	}
 	defer f.Close()
 	body := &stableFile{ctx: ctx, f: f, mtime: info.ModTime(), size: info.Size()}
-	if err := c.load(body, false, now); err != nil {
+	if err := c.load(body, false, now, info.ModTime()); err != nil {
 		return fmt.Errorf("%s: %w", c.cfg.File, err)
 	}
 	src.mtime, src.size = info.ModTime(), info.Size()
@@ -150,7 +150,9 @@ func (c *Catalog) refreshURL(ctx context.Context, src *source) error {
 	case resp.StatusCode != http.StatusOK:
 		return fmt.Errorf("%s: answered %s", c.cfg.URL, resp.Status)
 	}
-	if err := c.load(resp.Body, resp.ContentLength >= 0, now); err != nil {
+	// Whoever sends no valid one gets the zero time.
+	modified, _ := http.ParseTime(resp.Header.Get("Last-Modified"))
+	if err := c.load(resp.Body, resp.ContentLength >= 0, now, modified); err != nil {
 		return fmt.Errorf("%s: %w", c.cfg.URL, err)
 	}
 	src.etag = resp.Header.Get("ETag")

@@ -1,0 +1,98 @@
+package edge
+
+import (
+	"net/http"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"edged/edge/admin"
+	"edged/edge/store"
+)
+
+// withCatalog gives each node the same list of what exists.
+func withCatalog(t *testing.T, mode, list string) func(*Config) {
+	file := filepath.Join(t.TempDir(), "catalog")
+	if err := os.WriteFile(file, []byte(list), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return func(c *Config) { c.Sites[0].Catalog = Catalog{File: file, Mode: mode, Refresh: time.Hour} }
+}
+
+// A change of the catalog through one member is a change on all, for whoever
+// asks after its answer; and members make of a path what clients make of it.
+func TestCatalog_changeReachesAll(t *testing.T) {
+	o := newOrigin(t, content)
+	nodes := startCluster(t, 3, o.URL, withCatalog(t, "enforce", "/a\n/b c\n"))
+	for _, n := range nodes {
+		c := n.sites.Load().all[0].catalog
+		eventually(t, "the catalog is loaded", func() bool { return c.Lists("/a") })
+		c.Check("/the first one is a sample", time.Now())
+		n.get(t, "/new").want(t, 404, "404 Not Found: this site has nothing here\n", "detail=catalog")
+		if a := n.get(t, "/a"); a.status != 200 {
+			t.Errorf("/a: %d %s", a.status, a.cacheStatus())
+		}
+	}
+	res, err := nodes[1].catalogUpdate(t.Context(), "www", []string{"/new", "/%7euser"}, []string{"/gone"})
+	if err != nil || res.Acked != 3 || len(res.Missing) > 0 || res.Added != 2 || res.Removed != 1 {
+		t.Fatalf("%+v, %v", res, err)
+	}
+	for _, n := range nodes {
+		for _, p := range []string{"/new", "/~user"} {
+			if a := n.get(t, p); a.status != 200 {
+				t.Errorf("%s: %s: %d %s", n.cfg.Name, p, a.status, a.cacheStatus())
+			}
+		}
+	}
+	if _, err := nodes[0].catalogUpdate(t.Context(), "www", nil, []string{"/new"}); err != nil {
+		t.Fatal(err)
+	}
+	for _, n := range nodes {
+		n.apply(&store.Purge{All: true})
+		n.get(t, "/new").want(t, 404, "404 Not Found: this site has nothing here\n", "detail=catalog")
+	}
+	for name, status := range map[string]int{"nobody": http.StatusNotFound} {
+		if _, err := nodes[0].catalogUpdate(t.Context(), name, []string{"/x"}, nil); err == nil || err.(*admin.Error).Status != status {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+}
+
+// Every stamp is later than the smaller ones.
+func TestStampTime(t *testing.T) {
+	for _, s := range []uint64{0, 1, 0xfffe, 1 << 16, 0x18bcfe5680000 << 4, ^uint64(0) >> 2} {
+		if !stampTime(s + 1).After(stampTime(s)) {
+			t.Errorf("%#x is not before %#x", s, s+1)
+		}
+	}
+}
+
+// A catalog that calls absent what the origin has is found by its samples, and
+// refuses nothing from then on.
+func TestCatalog_lieIsFound(t *testing.T) {
+	o := newOrigin(t, content)
+	cfg := testConfig("edge-a", o.URL)
+	withCatalog(t, "enforce", "/a\n")(&cfg)
+	n := startNode(t, cfg)
+	c := n.sites.Load().all[0].catalog
+	eventually(t, "the catalog is loaded", func() bool { return c.Lists("/a") })
+	c.Check("/the first one is a sample", time.Now())
+	refused := 0
+	for i := range 2000 {
+		a := n.get(t, "/real/"+strings.Repeat("x", i%50)+itoa(int64(i)))
+		if a.status == 404 {
+			refused++
+		}
+		if st := c.Stats(time.Now()); st.Reason == "contradicted" {
+			break
+		}
+	}
+	if st := c.Stats(time.Now()); st.Reason != "contradicted" || st.Wrong != 1 || refused < 1 || refused > 1000 {
+		t.Errorf("%d refused: %+v", refused, st)
+	}
+	if a := n.get(t, "/real/another"); a.status != 200 {
+		t.Errorf("it still refuses: %d %s", a.status, a.cacheStatus())
+	}
+}
