@@ -35,6 +35,7 @@ type sim struct {
 	slack time.Duration
 	parts []Partition
 	load  simLoad
+	boot  uint64 // of the next process, 0: any
 
 	checker
 }
@@ -138,9 +139,13 @@ func (s *sim) startNode(n *simNode) {
 	if n.later {
 		newest++
 	}
+	boot := s.rng.Uint64() | 2
+	if s.boot != 0 {
+		boot = s.boot
+	}
 	var err error
 	n.core, err = newCore(coreConfig{
-		name: n.name, newest: newest, boot: s.rng.Uint64() | 1, peerAddr: "127.0.0.1:1", partitions: s.parts,
+		name: n.name, newest: newest, boot: boot, peerAddr: "127.0.0.1:1", partitions: s.parts,
 		flush: defaultFlush, rateLimit: defaultRateLimit,
 	}, rand.New(rand.NewPCG(s.rng.Uint64(), 2)))
 	if err != nil {

@@ -15,6 +15,7 @@ type checker struct {
 	sentBytes int
 	delays    []time.Duration // flush to applied
 	repairs   []time.Duration // gap noticed to gap filled, undisturbed ones
+	mended    []time.Duration // flipped bit found to replica equal again
 	seen      map[*replica]simSeen
 	disturbed time.Duration // when a partition last began or ended
 	checks    int

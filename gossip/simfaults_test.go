@@ -91,10 +91,26 @@ func (s *sim) flip() {
 			if r := p.replicas[0]; s.byName[p.name].up && p.reachable() && r.synced && r.state == ReplicaLive {
 				n.flips++
 				flipBit(n.core, 0, p.name, uint32(s.rng.IntN(int(r.params.Bits()))))
+				s.watchFlip(n, p.name, r, n.life, 0)
 				return
 			}
 		}
 	}
+}
+
+// watchFlip measures how long a replica with a flipped bit is out of use once
+// it is found.
+func (s *sim) watchFlip(n *simNode, peer string, r *replica, life int, found time.Duration) {
+	switch {
+	case n.life != life || s.troubled(n, peer, s.now):
+		return
+	case found == 0 && r.resyncs[resyncDiverged] > 0:
+		found = s.now
+	case found > 0 && r.state == ReplicaLive && r.known:
+		s.mended = append(s.mended, s.now-found)
+		return
+	}
+	s.after(10*time.Millisecond, func() { s.watchFlip(n, peer, r, life, found) })
 }
 
 // faults schedules what goes wrong within d: a partition, and for each of a

@@ -13,6 +13,14 @@ var (
 	simTime  = flag.Duration("sim.time", 30*time.Second, "virtual time of the simulation, without the quiet time after it")
 )
 
+// seeds are those of a run, or the one that is to be replayed.
+func seeds() []uint64 {
+	if *simSeed != 0 {
+		return []uint64{*simSeed}
+	}
+	return []uint64{1, 2, 3, 4, 5}
+}
+
 // runSim runs a cluster for d, with faults or without, and then in peace until
 // it has converged; it returns how long that took.
 func runSim(seed uint64, nodes int, d time.Duration, loss float64, faults bool) (*sim, time.Duration) {
@@ -53,11 +61,7 @@ func (s *sim) report(t *testing.T, seed uint64) {
 // a partition, a flipped bit, loss, reordering and duplicates in a cluster of
 // two versions; and afterwards everyone holds what everyone else published.
 func TestSim_replicasConverge(t *testing.T) {
-	seeds := []uint64{1, 2, 3, 4, 5}
-	if *simSeed != 0 {
-		seeds = []uint64{*simSeed}
-	}
-	for _, seed := range seeds {
+	for _, seed := range seeds() {
 		loss := float64(seed%5) * 0.05
 		t.Run(fmt.Sprintf("seed=%d", seed), func(t *testing.T) {
 			t.Parallel()
@@ -88,6 +92,11 @@ func TestSim_replicasConverge(t *testing.T) {
 			}
 			if d := percentile(repairs, 1000); d > maxRepair {
 				t.Errorf("a gap was open for %v", d)
+			}
+			for _, d := range s.mended {
+				if t.Logf("the flipped bit was mended %v after it was found", d); d > 5*time.Second {
+					t.Errorf("a flipped bit took %v to be mended", d)
+				}
 			}
 		})
 	}
@@ -141,8 +150,14 @@ func TestSim_replays(t *testing.T) {
 // find a flipped bit: within one round over all replicas, and five seconds
 // later the replica is whole again.
 func TestSim_auditFindsCorruption(t *testing.T) {
-	s, _ := runSim(11, 4, 10*time.Second, 0, false)
-	s.report(t, 11)
+	for _, seed := range seeds() {
+		t.Run(fmt.Sprintf("seed=%d", seed), func(t *testing.T) { auditFindsCorruption(t, seed) })
+	}
+}
+
+func auditFindsCorruption(t *testing.T, seed uint64) {
+	s, _ := runSim(seed, 4, 10*time.Second, 0, false)
+	s.report(t, seed)
 	n := s.nodes[0]
 	round := time.Duration(len(n.core.peers)*len(s.parts)) * auditInterval
 	var longest time.Duration
@@ -169,7 +184,7 @@ func TestSim_auditFindsCorruption(t *testing.T) {
 		}
 	}
 	t.Logf("%d of %d found, repaired within %v", n.core.counts.diverged, flipped, longest)
-	s.report(t, 11)
+	s.report(t, seed)
 }
 
 // BenchmarkSim is one seed of the simulation.
