@@ -12,7 +12,7 @@ import (
 // they took each other for silent.
 func TestBubble_silentPeersHoldNobodyUp(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		const size, left = 24, 4
+		const size, left = 24, 3
 		b := &bubble{t: t, net: newMemNet(8)}
 		defer b.stop()
 		for i := range size {
@@ -24,8 +24,8 @@ func TestBubble_silentPeersHoldNobodyUp(t *testing.T) {
 			here[b.ip(i)] = true
 		}
 		b.net.part(func(from, to string) bool { return here[from] != here[to] })
-		for range 80 {
-			b.store(100) // more than a packet holds
+		for range 70 {
+			(&bubble{nodes: b.nodes[:left]}).store(60) // more than a packet holds
 			time.Sleep(100 * time.Millisecond)
 			synctest.Wait()
 			for _, n := range b.nodes[:left] {
