@@ -33,10 +33,16 @@ var partMetrics = []described{
 	{"edged_replica_state", "1 for the present state of what this node holds of a peer's filter.", []string{"peer", "state"}},
 	{"edged_replica_age_seconds", "Since the peer's filter was last known to be in step.", []string{"peer"}},
 	{"edged_replica_resyncs_total", "Snapshots and pulls of a peer's filter, by reason.", []string{"peer", "reason"}},
+	{"edged_replica_seq_lag", "Records of a peer that were heard of and are not applied yet.", []string{"peer"}},
+	{"edged_replica_gaps_total", "Times that records of a peer were missed and had to be waited for or pulled.", []string{"peer"}},
+	{"edged_replica_apply_lag_seconds", "From first hearing of a peer's record to having applied it; what comes in order takes no time.", nil},
 	{"edged_replica_diverged_total", "Replicas found in step and yet not equal to what the peer published: always 0 in a correct program.", nil},
 	{"edged_replica_quarantines_total", "Replicas that were not believed for a while.", nil},
 	{"edged_gossip_sent_bytes_total", "Bytes sent to members, by kind.", []string{"kind"}},
 	{"edged_gossip_received_bytes_total", "Bytes received from members, by kind.", []string{"kind"}},
+	{"edged_gossip_messages_total", "Messages sent to members, and answers to their pulls, by path.", []string{"path"}},
+	{"edged_gossip_send_queue", "Messages that wait to be sent.", nil},
+	{"edged_gossip_handoff_drops_total", "Packets that the membership library dropped because more came than were looked at.", nil},
 	{"edged_gossip_dropped_total", "Messages, or parts of one, that were dropped, by reason.", []string{"reason"}},
 	{"edged_gossip_refused_total", "Peer requests refused, by reason.", []string{"reason"}},
 	{"edged_gossip_log_lines_dropped_total", "Lines of the membership library that were not logged, by class.", []string{"class"}},
@@ -130,6 +136,16 @@ func (c *collector) Collect(ch chan<- prometheus.Metric) {
 	for class, v := range gs.LogDropped {
 		count("edged_gossip_log_lines_dropped_total", v, class)
 	}
+	for path, v := range gs.SentBy {
+		count("edged_gossip_messages_total", v, path)
+	}
+	gauge("edged_gossip_send_queue", float64(gs.SendQueue))
+	count("edged_gossip_handoff_drops_total", gs.HandoffDrops)
+	buckets := map[float64]uint64{}
+	for i, b := range gossip.LagBounds() {
+		buckets[b.Seconds()] = gs.ApplyLag.Buckets[i]
+	}
+	ch <- prometheus.MustNewConstHistogram(c.descs["edged_replica_apply_lag_seconds"], gs.ApplyLag.Count, gs.ApplyLag.Sum.Seconds(), buckets)
 	count("edged_replica_diverged_total", gs.Diverged)
 	count("edged_replica_quarantines_total", gs.Quarantines)
 	c.replicas(gs.Replicas, gauge, count)
@@ -154,6 +170,8 @@ func (c *collector) replicas(all []gossip.ReplicaStats, gauge func(string, float
 		state   gossip.ReplicaState
 		age     time.Duration
 		resyncs map[string]uint64
+
+		lag, gaps uint64
 	}
 	peers := map[string]*peerState{}
 	for _, r := range all {
@@ -166,6 +184,8 @@ func (c *collector) replicas(all []gossip.ReplicaStats, gauge func(string, float
 			p.state = r.State
 		}
 		p.age = max(p.age, r.Age)
+		p.lag += r.Lag
+		p.gaps += r.Gaps
 		for reason, v := range r.Resyncs {
 			p.resyncs[reason] += v
 		}
@@ -179,6 +199,8 @@ func (c *collector) replicas(all []gossip.ReplicaStats, gauge func(string, float
 			gauge("edged_replica_state", v, name, string(state))
 		}
 		gauge("edged_replica_age_seconds", p.age.Seconds(), name)
+		gauge("edged_replica_seq_lag", float64(p.lag), name)
+		count("edged_replica_gaps_total", p.gaps, name)
 		for reason, v := range p.resyncs {
 			count("edged_replica_resyncs_total", v, name, reason)
 		}

@@ -231,7 +231,15 @@ func TestReplica_lostRecordIsPulled(t *testing.T) {
 	if e.snapshot || e.after != 1 || p.now-before > reorderWait+time.Millisecond {
 		t.Errorf("pulls %+v after %v", e, p.now-before)
 	}
+	st := p.a.statistics(p.now)
+	if r := st.Replicas[0]; r.Lag != 2 || r.Gaps != 1 || st.ApplyLag.Sum != 0 {
+		t.Errorf("%+v, %+v", r, st.ApplyLag)
+	}
+	p.now += 20 * time.Millisecond
 	p.serve(e)
+	if l := p.a.statistics(p.now).ApplyLag; l.Count != st.ApplyLag.Count+2 || l.Sum != 2*(p.now-before) || l.Buckets[4] != l.Count || l.Buckets[3] != l.Count-2 {
+		t.Errorf("the records waited %+v", l)
+	}
 	p.want(ReplicaLive, true)
 	p.equal()
 }

@@ -483,6 +483,8 @@ func (g *Gossip) Stats() Stats {
 		}
 	}
 	s.LogDropped = g.lines.counts()
+	s.HandoffDrops = g.lines.handoffDrops()
+	s.SendQueue = len(g.sends)
 	return s
 }
 

@@ -57,8 +57,9 @@ type replica struct {
 	dropAt   time.Duration // when the bits of a failed member are freed, 0: never
 	diverged []time.Duration
 
-	gaps    uint64
-	resyncs map[string]uint64
+	gaps     uint64
+	gapSince time.Duration // when the present gap was noticed
+	resyncs  map[string]uint64
 }
 
 // Why a snapshot was needed; also the label of a counter.
@@ -171,7 +172,7 @@ func (c *core) offered(now time.Duration, p *peer, back bool) {
 		case epoch > r.epoch:
 			c.newEpoch(now, p, i, epoch)
 		case back && r.synced:
-			r.state = ReplicaGap
+			r.state, r.gapSince = ReplicaGap, now
 			c.resumeReplica(p, i)
 			r.due = soon(now)
 		case !r.synced && !r.fetching && r.due == 0 && r.state != ReplicaQuarantine:
@@ -302,6 +303,11 @@ func (c *core) apply(now time.Duration, p *peer, i int, seq uint64, data []byte)
 	}
 	r.seq, r.hash = seq, hash
 	c.counts.applied++
+	if r.state == ReplicaGap {
+		c.counts.lag.add(now - r.gapSince)
+	} else {
+		c.counts.lag.add(0)
+	}
 	if hash != c.rec.SetHash {
 		c.diverge(now, p, i, "its record does not lead to the state that it names")
 		return false
@@ -322,6 +328,7 @@ func (c *core) settle(now time.Duration, p *peer, i int) {
 		if r.state != ReplicaGap {
 			r.state = ReplicaGap
 			r.gaps++
+			r.gapSince = now
 			if !r.fetching {
 				r.due = soon(now + reorderWait)
 			}

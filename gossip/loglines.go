@@ -42,6 +42,7 @@ type lines struct {
 	last    map[string]time.Time
 	skipped map[string]uint64 // since last
 	dropped map[string]uint64 // since the start
+	handoff uint64            // packets that the library dropped, since the start
 }
 
 func newLines(log *slog.Logger, suspect func(string)) *lines {
@@ -59,6 +60,11 @@ func (l *lines) Write(b []byte) (int, error) {
 		return len(b), nil
 	}
 	class, msg := classify(text)
+	if class == lineQueue {
+		l.mu.Lock()
+		l.handoff++
+		l.mu.Unlock()
+	}
 	if class == lineProbe {
 		if name, ok := strings.CutPrefix(text, "Suspect "); ok {
 			if name, _, ok = strings.Cut(name, " has failed"); ok {
@@ -110,6 +116,13 @@ func (l *lines) counts() map[string]uint64 {
 		m[k] = v
 	}
 	return m
+}
+
+// handoffDrops returns how many packets the library said that it dropped.
+func (l *lines) handoffDrops() uint64 {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.handoff
 }
 
 func parseLine(b []byte) (slog.Level, string) {

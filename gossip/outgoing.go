@@ -215,6 +215,11 @@ func (c *core) send(now time.Duration, p *peer) {
 		kind = kindDelta
 	}
 	c.counts.sent(kind, len(b))
+	if len(b) > maxPacketLen {
+		c.counts.tcp++
+	} else {
+		c.counts.udp++
+	}
 	c.emit(sendEffect{to: p.name, payload: b, reliable: len(b) > maxPacketLen, records: records})
 }
 

@@ -177,6 +177,12 @@ func TestLines_rateAndLevel(t *testing.T) {
 			t.Errorf("%v", l.counts())
 		}
 		l.Write(make([]byte, 1<<20))
+		for range 3 {
+			fmt.Fprintf(l, "[WARN] memberlist: handler queue full, dropping message (8) from=10.0.0.9:1234\n")
+		}
+		if n := l.handoffDrops(); n != 3 {
+			t.Errorf("%d packets that were dropped are counted", n)
+		}
 	})
 }
 

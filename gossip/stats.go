@@ -1,6 +1,9 @@
 package gossip
 
-import "time"
+import (
+	"slices"
+	"time"
+)
 
 // Why a message or a part of one was dropped; also the label of a counter.
 const (
@@ -47,6 +50,43 @@ func Kinds() []string {
 	return []string{kindDelta, kindHead, kindHeads, kindDeltas, kindSnapshot, kindPurge, kindAck, kindDigest, kindCatchUp}
 }
 
+// The paths that messages take.
+const (
+	pathUDP  = "udp"
+	pathTCP  = "tcp"
+	pathHTTP = "http"
+)
+
+// Paths lists all keys of Stats.SentBy.
+func Paths() []string { return []string{pathUDP, pathTCP, pathHTTP} }
+
+// lagBounds are the upper bounds of the buckets of a [Lag].
+var lagBounds = [...]time.Duration{
+	5 * time.Millisecond, 10 * time.Millisecond, 25 * time.Millisecond, 50 * time.Millisecond, 100 * time.Millisecond,
+	250 * time.Millisecond, 500 * time.Millisecond, time.Second, 2500 * time.Millisecond, 5 * time.Second, 10 * time.Second, time.Minute,
+}
+
+// LagBounds returns the upper bounds of the buckets of a [Lag].
+func LagBounds() []time.Duration { return slices.Clone(lagBounds[:]) }
+
+// Lag is a histogram of the time that records waited: those that came in order
+// not at all, others for the ones that were lost before them.
+type Lag struct {
+	Buckets []uint64 // of LagBounds, each with those below it
+	Count   uint64
+	Sum     time.Duration
+}
+
+func (l *Lag) add(d time.Duration) {
+	for i, b := range lagBounds {
+		if d <= b {
+			l.Buckets[i]++
+		}
+	}
+	l.Count++
+	l.Sum += d
+}
+
 // Traffic counts messages and their bytes, without what membership and HTTP
 // add around them.
 type Traffic struct{ Messages, Bytes uint64 }
@@ -61,6 +101,11 @@ type Stats struct {
 	Sent     map[string]Traffic // by kind, see [Kinds]
 	Received map[string]Traffic
 	Drops    map[string]uint64 // by reason, see [Drops]
+
+	SentBy       map[string]uint64 // messages and answers, by the path that they took, see [Paths]
+	SendQueue    int               // messages that wait to be sent
+	HandoffDrops uint64            // packets that the membership library dropped because more came than were looked at
+	ApplyLag     Lag               // from first hearing of a record to having applied it
 
 	SendErrors  uint64            // messages to peers that could not be sent; they are sent again
 	FetchErrors uint64            // pulls that failed; they are tried again
@@ -108,6 +153,8 @@ type ReplicaStats struct {
 // counts are the counters of a core.
 type counts struct {
 	sentBy, receivedBy map[string]Traffic
+	udp, tcp           uint64 // messages
+	lag                Lag
 	drop               map[string]uint64
 
 	sendErrors, fetchErrors, applied, loaded   uint64
@@ -117,6 +164,7 @@ type counts struct {
 
 func newCounts() counts {
 	c := counts{sentBy: map[string]Traffic{}, receivedBy: map[string]Traffic{}, drop: map[string]uint64{}}
+	c.lag.Buckets = make([]uint64, len(lagBounds))
 	for _, k := range Kinds() {
 		c.sentBy[k], c.receivedBy[k] = Traffic{}, Traffic{}
 	}
@@ -157,6 +205,13 @@ func (c *core) statistics(now time.Duration) Stats {
 	for k, v := range c.counts.drop {
 		s.Drops[k] = v
 	}
+	s.SentBy = map[string]uint64{pathUDP: c.counts.udp, pathTCP: c.counts.tcp, pathHTTP: 0}
+	for kind, t := range s.Sent {
+		if kind != kindDelta && kind != kindHead && kind != kindHeads {
+			s.SentBy[pathHTTP] += t.Messages
+		}
+	}
+	s.ApplyLag = Lag{slices.Clone(c.counts.lag.Buckets), c.counts.lag.Count, c.counts.lag.Sum}
 	for i, st := range c.streams {
 		s.Streams = append(s.Streams, StreamStats{c.cfg.partitions[i].Name, st.epoch, st.seq, st.hash})
 	}
