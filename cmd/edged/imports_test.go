@@ -26,7 +26,7 @@ type room struct {
 func rooms() map[string]room {
 	return map[string]room{
 		"cmd/edged": {
-			ours:   []string{"edge", "edge/admin", "loadtest", "peerfilter", "gossip", "ring", "shield"},
+			ours:   []string{"edge", "edge/admin", "edge/store", "loadtest", "peerfilter", "gossip", "ring", "shield"},
 			others: []string{"github.com/alecthomas/kong", "github.com/goccy/go-yaml"},
 		},
 		"edge": {

@@ -15,6 +15,8 @@ import (
 // loadtestCmd groups what has to do with load tests; the name alone runs one.
 type loadtestCmd struct {
 	Run    loadtestRunCmd    `cmd:"" default:"withargs" help:"Measure a cluster, its own or a running one."`
+	Diff   loadtestDiffCmd   `cmd:"" help:"Compare two reports; exit code 1 when the second is worse."`
+	Trace  loadtestTraceCmd  `cmd:"" help:"Feed a key trace to the store's policy, without a network."`
 	Worker loadtestWorkerCmd `cmd:"" hidden:"" help:"One of several driver processes, started by another one."`
 }
 
@@ -65,6 +67,8 @@ Examples:
     edged loadtest
     edged loadtest flood --rate 2000 --duration 20s --nodes 3 --compare
     edged loadtest steady --report out --target http://10.0.0.7:8080 --admin http://10.0.0.7:9901
+
+Beside it: edged loadtest diff A.json B.json, edged loadtest trace FILE.
 
 Exit code: 0, 1 when a threshold of the scenario (fail_if) is broken, the test failed or was interrupted, 2 for wrong usage.`
 }
@@ -124,13 +128,10 @@ func (c *loadtestRunCmd) Run(p *process) error {
 	ctx, cancel := signal.NotifyContext(context.Background(), syscall.SIGTERM, syscall.SIGINT)
 	defer cancel()
 	_, err = loadtest.Run(ctx, opts)
-	switch {
-	case errors.Is(err, loadtest.ErrUsage):
-		return usageError{err}
-	case err != nil && ctx.Err() != nil:
+	if err != nil && ctx.Err() != nil {
 		return errors.New("interrupted")
 	}
-	return err
+	return usageOf(err)
 }
 
 // given takes the value of a flag that must be above 0 where it is given: an

@@ -76,6 +76,10 @@ func TestCommands_exitCodes(t *testing.T) {
 		{"loadtest of no keys", []string{"loadtest", "--keys", "0"}, "", exitUsage, "", "--keys 0: want"},
 		{"loadtest with no connection", []string{"loadtest", "--connections", "0"}, "", exitUsage, "", "--connections 0: want"},
 		{"loadtest of too much at once", []string{"loadtest", "--rate", "0", "--nodes", "0"}, "", exitUsage, "", "--nodes 0: want"},
+		{"loadtest diff without reports", []string{"loadtest", "diff", "/nowhere/a.json", "/nowhere/b.json"}, "", exitUsage, "", "/nowhere/a.json"},
+		{"loadtest trace without a trace", []string{"loadtest", "trace", "/nowhere/keys"}, "", exitUsage, "", "/nowhere/keys"},
+		{"loadtest trace with no cache", []string{"loadtest", "trace", "/nowhere/keys", "--size", "small"}, "", exitUsage, "", "is not a size"},
+		{"loadtest speed without a replay", []string{"loadtest", "--speed", "2"}, "", exitUsage, "", "--replay FILE"},
 		{"loadtest of both and one group", []string{"loadtest", "--compare", "--no-filters"}, "", exitUsage, "", "can't be used together"},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
