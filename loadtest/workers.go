@@ -181,7 +181,7 @@ func (r *remote) failed(err error) error {
 	}
 	<-r.done
 	if r.exit != nil {
-		err = errors.Join(err, r.exit)
+		err = r.exit // what we saw of it, such as a closed pipe, says less
 	}
 	if err == nil {
 		err = errors.New("it stopped before it was done")

@@ -43,7 +43,7 @@ func TestRun_workersThatFail(t *testing.T) {
 	t.Parallel()
 	o, _ := quick(t, "workerless")
 	o.Workers = 2
-	if _, err := Run(t.Context(), o); err == nil || !strings.Contains(err.Error(), "driver process 1: exit status 1: ") || !strings.Contains(err.Error(), "no worker here") {
+	if _, err := Run(t.Context(), o); err == nil || !strings.Contains(err.Error(), ": exit status 1: ") || !strings.Contains(err.Error(), "no worker here") {
 		t.Errorf("got %v, want the process's exit and words", err)
 	}
 }
