@@ -62,7 +62,7 @@ var partMetrics = []described{
 
 func (n *Node) registerCollectors() {
 	c := &collector{n: n, descs: map[string]*prometheus.Desc{}}
-	for _, d := range slices.Concat(partMetrics, limitMetrics, catalogMetrics) {
+	for _, d := range slices.Concat(partMetrics, limitMetrics, catalogMetrics, absenceMetrics) {
 		c.descs[d.name] = prometheus.NewDesc(d.name, d.help, d.labels, nil)
 	}
 	n.metrics.reg.MustRegister(c)
@@ -153,6 +153,7 @@ func (c *collector) Collect(ch chan<- prometheus.Metric) {
 	for _, s := range n.sites.Load().all {
 		c.limits(s, send)
 		c.catalog(s, send)
+		c.absences(s, send)
 		for _, u := range s.pool.Stats() {
 			healthy := 0.0
 			if u.Healthy {

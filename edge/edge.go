@@ -219,7 +219,7 @@ func (n *Node) buildSites(cfgs []Site) (*siteTable, error) {
 			return nil, Problem{fmt.Sprintf("sites[%d].origin", i), err.Error()}
 		}
 		ctx, cancel := context.WithCancel(n.ctx)
-		s := &site{Site: c, pool: pool, limit: limit, retired: cancel, policy: rfc9111.Policy{
+		s := &site{Site: c, pool: pool, limit: limit, absent: &absences{}, retired: cancel, policy: rfc9111.Policy{
 			StoreSetCookie: c.SetCookie == "store", HonourRequest: c.RequestDirectives == "honour",
 			StaleGrace: c.StaleGrace, NegativeTTL: max(n.cfg.Negative.TTL, 0), StorePartial: true,
 		}}

@@ -335,6 +335,9 @@ func (n *Node) rememberAbsence(fw *forward, out *outcome, chunks [][]byte) {
 		Stored: m.ResponseTime.Add(-(m.InitialAge % time.Second)), InitialAge: m.InitialAge.Truncate(time.Second),
 		Expires: m.ResponseTime.Add(m.Lifetime - m.InitialAge), Asked: fw.asked, Site: fw.site.Name,
 	}
+	if out.detail == "shield" {
+		e.From = negative.FromShield
+	}
 	if fw.stale != nil || fw.held != nil {
 		n.store.Remove(fw.part, &fw.key)
 	}

@@ -9,6 +9,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
+	"edged/edge/rfc9111"
 	"edged/peerfilter"
 	"edged/shield"
 )
@@ -57,6 +58,9 @@ func (n *Node) askOrigin(ctx context.Context, s *site, c shield.Class, req *http
 		return nil, nil, err
 	}
 	n.metrics.origin.WithLabelValues(s.Name, originResult(resp.StatusCode)).Inc()
+	if rfc9111.IsAbsence(resp.StatusCode) {
+		s.absent.origin.Add(1)
+	}
 	return resp, release, nil
 }
 

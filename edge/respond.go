@@ -359,6 +359,9 @@ func (n *Node) finishHead(rq *request, cs rfc9111.CacheStatus, upstream string) 
 
 func (n *Node) writeHead(rq *request, status int) {
 	n.extendWrite(rq)
+	if rfc9111.IsAbsence(status) && rq.site != nil && rq.hop == shield.HopNone {
+		rq.site.absent.answered(rq.key.Filter, rq.began)
+	}
 	if rq.w.Header()["Date"] == nil && rq.hop == shield.HopNone {
 		// net/http adds the present one, as RFC 9110 §6.6.1 asks.
 		delete(rq.w.Header(), "Date")

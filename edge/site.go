@@ -15,6 +15,7 @@ type site struct {
 	Site
 	pool    *shield.Pool
 	limit   *shield.Limit // of requests to the origin
+	absent  *absences
 	policy  rfc9111.Policy
 	catalog *negative.Catalog // nil: none
 	retired context.CancelFunc
@@ -26,12 +27,12 @@ func (s *site) retire() {
 	s.pool.Close()
 }
 
-// inherit takes over the limit of the site that had this name before, so that
-// what is at the origin still counts. It is for a site that is not in use yet.
+// inherit takes over the limit and the counts of the site that had this name
+// before, so that what is at the origin still counts, and no counter falls. It is for a site that is not in use yet.
 func (s *site) inherit(t *siteTable) {
 	for _, o := range t.all {
 		if o.Name == s.Name && o.limit.Resize(limitConfig(s.Origin)) == nil {
-			s.limit = o.limit
+			s.limit, s.absent = o.limit, o.absent
 		}
 	}
 }

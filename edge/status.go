@@ -11,6 +11,7 @@ import (
 	dto "github.com/prometheus/client_model/go"
 
 	"edged/edge/admin"
+	"edged/edge/negative"
 	"edged/edge/rfc9111"
 	"edged/gossip"
 	"edged/peerfilter"
@@ -271,10 +272,10 @@ func (n *Node) explain(_ context.Context, method, rawURL string, header http.Hea
 			TTLSeconds: ttl.Seconds(), Bytes: v.Body.Len(), Tags: v.Tags, Matches: v == selected,
 		})
 	}
-	absent, negative := n.negative.Get(rq.key.URL, now)
-	if negative {
+	absent, remembered := n.negative.Get(rq.key.URL, now)
+	if remembered {
 		e.Stored = append(e.Stored, admin.Stored{
-			Status: absent.Status, Negative: true, StoredAt: absent.Stored, AgeSeconds: now.Sub(absent.Stored).Seconds(),
+			Status: absent.Status, Negative: true, From: absent.From.String(), ExpiresAt: absent.Expires, StoredAt: absent.Stored, AgeSeconds: now.Sub(absent.Stored).Seconds(),
 			TTLSeconds: absent.Expires.Sub(now).Seconds(), Bytes: int64(len(absent.Body)), Matches: true,
 		})
 	}
@@ -310,9 +311,25 @@ func (n *Node) explain(_ context.Context, method, rawURL string, header http.Hea
 			return would("be answered stale from the store of %s", n.cfg.Name)
 		}
 		validate = true
-	} else if negative && now.Before(absent.Expires) {
-		step("negative", "a remembered absence", "negative.ttl or the response's own lifetime")
+	} else if remembered && now.Before(absent.Expires) {
+		step("negative", fmt.Sprintf("a remembered absence: the %s said %d at %s, and it holds until %s", absent.From, absent.Status,
+			absent.Stored.UTC().Format(time.RFC3339), absent.Expires.UTC().Format(time.RFC3339)), "negative.ttl or the response's own lifetime")
 		return would("be answered %d from a remembered absence of %s", absent.Status, n.cfg.Name)
+	}
+	if c := rq.site.catalog; c != nil && selected == nil && len(variants) == 0 {
+		st := c.Stats(now)
+		says := "may exist"
+		if st.Paths > 0 && !c.Contains(pathOf(rq.target)) {
+			says = "definitely absent"
+		}
+		rule := "catalog.mode " + string(st.Effective)
+		if st.Reason != "" {
+			rule += ", because it is " + st.Reason
+		}
+		step("catalog", says, rule)
+		if says == "definitely absent" && st.Effective == negative.ModeEnforce {
+			return would("be answered 404 from the catalog of site %s, but for one in a thousand", rq.site.Name)
+		}
 	}
 	next := "the origin"
 	if name, ok := shield.Choose(shield.Mode(rq.site.Shield), n.cfg.Name, rq.key.Hash, t.shields, t.edges, t.usable); ok {

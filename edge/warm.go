@@ -1,6 +1,7 @@
 package edge
 
 import (
+	"cmp"
 	"context"
 	"net/http"
 	"sync"
@@ -13,52 +14,97 @@ import (
 const (
 	maxWarm         = 10000 // URLs of one call
 	warmConcurrency = 8
+	warmRate        = 100 // fetches a second, when the call does not say
+	warmProgress    = time.Second
 )
 
-// warm fetches what neither this node nor, by the filters, a peer holds.
-func (n *Node) warm(ctx context.Context, urls []string) (admin.WarmResult, error) {
-	if len(urls) > maxWarm {
+// warm fetches what neither this node nor, by the filters, a peer holds. What
+// is held is no fetch, and does not count against the rate. Beside the rate at
+// most warmConcurrency fetches are under way, and the origin's own limit holds.
+func (n *Node) warm(ctx context.Context, req admin.WarmRequest, progress func(admin.WarmResult)) (admin.WarmResult, error) {
+	if len(req.URLs) > maxWarm {
 		return admin.WarmResult{}, &admin.Error{Status: http.StatusRequestEntityTooLarge, Text: "more than " + itoa(maxWarm) + " URLs in one call: split it"}
 	}
-	var todo []*request
-	var res admin.WarmResult
-	for _, u := range urls {
-		rq, err := n.explained(http.MethodGet, u, http.Header{})
-		if err != nil {
+	todo := make([]*request, len(req.URLs))
+	for i, u := range req.URLs {
+		var err error
+		if todo[i], err = n.explained(http.MethodGet, u, http.Header{}); err != nil {
 			return admin.WarmResult{}, err
 		}
-		if n.held(rq) {
-			res.Skipped++
-			continue
-		}
-		todo = append(todo, rq)
 	}
+	pace := time.Second / time.Duration(min(cmp.Or(req.Rate, warmRate), int(time.Second)))
+
 	var mu sync.Mutex
-	var wg sync.WaitGroup
-	slots := make(chan struct{}, warmConcurrency)
-	for _, rq := range todo {
-		select {
-		case slots <- struct{}{}:
-		case <-ctx.Done():
-			mu.Lock()
-			res.Failed++
-			mu.Unlock()
-			continue
-		}
-		wg.Go(func() {
-			defer func() { <-slots }()
-			ok := n.fetchBehind(ctx, rq)
-			mu.Lock()
-			defer mu.Unlock()
-			if ok {
-				res.Fetched++
-			} else {
-				res.Failed++
-			}
-		})
+	var res admin.WarmResult
+	count := func(of *int) {
+		mu.Lock()
+		*of++
+		mu.Unlock()
 	}
-	wg.Wait()
-	return res, nil
+	sofar := func() admin.WarmResult {
+		mu.Lock()
+		defer mu.Unlock()
+		return res
+	}
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		var wg sync.WaitGroup
+		defer wg.Wait()
+		slots := make(chan struct{}, warmConcurrency)
+		next := time.Now()
+		for _, rq := range todo {
+			if n.held(rq) { // looked at in its turn: it may have come since
+				count(&res.Skipped)
+				continue
+			}
+			if !waitUntil(ctx, next) {
+				count(&res.Failed)
+				continue
+			}
+			next = time.Now().Add(pace)
+			select {
+			case slots <- struct{}{}:
+			case <-ctx.Done():
+				count(&res.Failed)
+				continue
+			}
+			wg.Go(func() {
+				defer func() { <-slots }()
+				if n.fetchBehind(ctx, rq) {
+					count(&res.Fetched)
+				} else {
+					count(&res.Failed)
+				}
+			})
+		}
+	}()
+	tick := time.NewTicker(warmProgress)
+	defer tick.Stop()
+	for {
+		select {
+		case <-done:
+			return sofar(), nil
+		case <-tick.C:
+			progress(sofar())
+		}
+	}
+}
+
+// waitUntil waits for a moment, and returns false when ctx ends first.
+func waitUntil(ctx context.Context, at time.Time) bool {
+	wait := time.Until(at)
+	if wait <= 0 {
+		return ctx.Err() == nil
+	}
+	timer := time.NewTimer(wait)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+		return true
+	case <-ctx.Done():
+		return false
+	}
 }
 
 // held reports whether a fresh response, or a peer that may have one, exists.

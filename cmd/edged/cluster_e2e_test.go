@@ -3,6 +3,7 @@
 package main
 
 import (
+	"cmp"
 	"encoding/json"
 	"fmt"
 	"io"
@@ -26,6 +27,9 @@ type cluster struct {
 	key    string
 	origin *testOrigin
 	nodes  []*child
+
+	memory string // of each node's cache; empty: 64MiB
+	keys   int    // filter.keys; 0: 100000
 }
 
 func newCluster(t *testing.T) *cluster {
@@ -58,14 +62,14 @@ listen: { address: "127.0.0.1:0" }
 admin: { address: "127.0.0.1:0" }
 cluster: { gossip: "127.0.0.1:0", peer: "127.0.0.1:0", join: %s, key_file: %q }
 cache:
-  memory: 64MiB
+  memory: %s
   partitions:
     - { name: hot, match: { path: ["/static/*"] }, share: 50%% }
     - { name: tail, share: 50%% }
-filter: { keys: 100000 }
+filter: { keys: %d }
 sites:
   - { name: www, origin: { urls: [%q] } }
-`, name, joins, key, c.origin.URL), 0o600)
+`, name, joins, key, cmp.Or(c.memory, "64MiB"), cmp.Or(c.keys, 100_000), c.origin.URL), 0o600)
 	return file
 }
 

@@ -49,9 +49,12 @@ func (f *fake) node() Node {
 			f.note("%s +%v -%v", site, add, remove)
 			return CatalogResult{Added: len(add), Removed: len(remove)}, f.err
 		},
-		Warm: func(_ context.Context, urls []string) (WarmResult, error) {
-			f.note("%v", urls)
-			return WarmResult{Fetched: len(urls)}, f.err
+		Warm: func(_ context.Context, req WarmRequest, progress func(WarmResult)) (WarmResult, error) {
+			f.note("%v %d", req.URLs, req.Rate)
+			if f.err == nil {
+				progress(WarmResult{Skipped: 1})
+			}
+			return WarmResult{Fetched: len(req.URLs)}, f.err
 		},
 		Drain: func(context.Context) error { f.note("drain"); return f.err },
 	}
@@ -110,7 +113,8 @@ func TestAdmin_routes(t *testing.T) {
 			"{URLs:[] Tags:[t] Prefixes:[http://h/] Hosts:[h] All:true Soft:true Wait:none}", `"acked":3`},
 		{"created", "POST", "/v1/created", `{"urls":["http://h/a","https://h/b"]}`, 200, "[http://h/a https://h/b]", `"missing":["edge-c"]`},
 		{"catalog", "POST", "/v1/catalog/www", `{"add":["/a"],"remove":["/b","/c"]}`, 200, "www +[/a] -[/b /c]", `{"added":1,"removed":2,"id":"","members":0,"acked":0,"missing":[]}`},
-		{"warm", "POST", "/v1/warm", `{"urls":["http://h/a"]}`, 200, "[http://h/a]", `{"fetched":1,"skipped":0,"failed":0}`},
+		{"warm", "POST", "/v1/warm", `{"urls":["http://h/a"]}`, 200, "[http://h/a] 0", `{"fetched":1,"skipped":0,"failed":0}`},
+		{"warm slowly", "POST", "/v1/warm", `{"urls":["http://h/a"],"rate":5}`, 200, "[http://h/a] 5", `{"fetched":1,"skipped":0,"failed":0}`},
 		{"drain", "POST", "/v1/drain", ``, 200, "drain", `{"draining":true}`},
 		{"drain with an object", "POST", "/v1/drain", `{}`, 200, "drain", `{"draining":true}`},
 
@@ -153,6 +157,7 @@ func TestAdmin_routes(t *testing.T) {
 		{"created nothing", "POST", "/v1/created", `{}`, 400, "", "there is no URL"},
 		{"created no URL", "POST", "/v1/created", `{"urls":["ftp://h/"]}`, 400, "", "urls[0]"},
 		{"warm nothing", "POST", "/v1/warm", `{"urls":[]}`, 400, "", "there is no URL"},
+		{"warm backwards", "POST", "/v1/warm", `{"urls":["http://h/"],"rate":-1}`, 400, "", "rate -1"},
 		{"warm no URL", "POST", "/v1/warm", `{"urls":["http://"]}`, 400, "", "urls[0]"},
 		{"change nothing", "POST", "/v1/catalog/www", `{"add":[]}`, 400, "", "nothing to change"},
 		{"add no path", "POST", "/v1/catalog/www", `{"add":["a"]}`, 400, "", `\"a\" is not a path`},
@@ -432,4 +437,23 @@ func FuzzDecode(f *testing.F) {
 			t.Fatalf("an empty purge went through")
 		}
 	})
+}
+
+// A warm that is to show its progress answers line by line; one that fails
+// before the first line has a status.
+func TestWarm_progress(t *testing.T) {
+	f := &fake{}
+	h := New(Config{Node: f.node()})
+	const body = `{"urls":["http://h/a"],"progress":true}`
+	resp := do(h, "POST", "/v1/warm", body)
+	text, _ := io.ReadAll(resp.Body)
+	want := `{"fetched":0,"skipped":1,"failed":0}` + "\n" + `{"fetched":1,"skipped":0,"failed":0}` + "\n"
+	if resp.StatusCode != 200 || resp.Header.Get("Content-Type") != "application/x-ndjson" || string(text) != want {
+		t.Errorf("%d %s: %s", resp.StatusCode, resp.Header.Get("Content-Type"), text)
+	}
+	f.err = &Error{Status: 413, Text: "split it"}
+	resp = do(h, "POST", "/v1/warm", body)
+	if text, _ = io.ReadAll(resp.Body); resp.StatusCode != 413 || !strings.Contains(string(text), "split it") {
+		t.Errorf("%d: %s", resp.StatusCode, text)
+	}
 }

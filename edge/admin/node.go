@@ -44,8 +44,9 @@ type Node struct {
 	// member.
 	CatalogUpdate func(ctx context.Context, site string, add, remove []string) (CatalogResult, error)
 	// Warm fetches those of the URLs that neither this node nor, by the
-	// filters, a peer holds.
-	Warm func(ctx context.Context, urls []string) (WarmResult, error)
+	// filters, a peer holds, at most Rate a second. Until it returns it may call
+	// progress with what has come of them so far, from one goroutine at a time.
+	Warm func(ctx context.Context, req WarmRequest, progress func(WarmResult)) (WarmResult, error)
 	// Drain begins a graceful stop and returns without waiting for its end.
 	Drain func(ctx context.Context) error
 }
@@ -196,7 +197,9 @@ type Step struct {
 type Stored struct {
 	Status     int       `json:"status"`
 	Negative   bool      `json:"negative"`
-	Variant    string    `json:"variant"` // nominated fields and their values
+	From       string    `json:"from,omitempty"`      // of a negative entry: origin or shield
+	ExpiresAt  time.Time `json:"expires_at,omitzero"` // of a negative entry
+	Variant    string    `json:"variant"`             // nominated fields and their values
 	StoredAt   time.Time `json:"stored_at"`
 	AgeSeconds float64   `json:"age_seconds"`
 	TTLSeconds float64   `json:"ttl_seconds"` // below 0: stale for so long
@@ -239,6 +242,13 @@ type CatalogResult struct {
 	Members int      `json:"members"`
 	Acked   int      `json:"acked"`
 	Missing []string `json:"missing"` // members that have not acknowledged
+}
+
+// WarmRequest says what to fetch, and how fast.
+type WarmRequest struct {
+	URLs     []string `json:"urls"`
+	Rate     int      `json:"rate"`     // fetches a second; 0: the node's choice
+	Progress bool     `json:"progress"` // answer with a line of JSON every second, the last one with the result
 }
 
 // WarmResult counts what became of the URLs.

@@ -2,6 +2,7 @@ package admin
 
 import (
 	"cmp"
+	"encoding/json"
 	"fmt"
 	"net/http"
 	"net/url"
@@ -154,7 +155,7 @@ func (a *api) purged(w http.ResponseWriter, r *http.Request, res PurgeResult, er
 	a.answer(w, res)
 }
 
-// urlsRequest is the body of created and warm.
+// urlsRequest is the body of created.
 type urlsRequest struct {
 	URLs []string `json:"urls"`
 }
@@ -177,16 +178,56 @@ func (a *api) warm(w http.ResponseWriter, r *http.Request) {
 		absent(w, r)
 		return
 	}
-	var req urlsRequest
+	var req WarmRequest
 	if !decode(w, r, &req) || !urlsOf(w, req.URLs, false) {
 		return
 	}
-	res, err := a.node.Warm(r.Context(), req.URLs)
-	if err != nil {
-		a.refuse(w, r, err)
+	if req.Rate < 0 {
+		fail(w, http.StatusBadRequest, fmt.Sprintf("rate %d: want fetches a second, or 0", req.Rate))
 		return
 	}
-	a.answer(w, res)
+	if !req.Progress {
+		res, err := a.node.Warm(r.Context(), req, func(WarmResult) {})
+		if err != nil {
+			a.refuse(w, r, err)
+			return
+		}
+		a.answer(w, res)
+		return
+	}
+	lines := &lineWriter{w: w}
+	res, err := a.node.Warm(r.Context(), req, func(res WarmResult) { lines.write(res) })
+	switch {
+	case err == nil:
+		lines.write(res)
+	case lines.begun: // it is too late for a status
+		lines.write(struct {
+			Error string `json:"error"`
+		}{err.Error()})
+	default:
+		a.refuse(w, r, err)
+	}
+}
+
+// lineWriter answers with one line of JSON after the other, as they come.
+type lineWriter struct {
+	w     http.ResponseWriter
+	begun bool
+}
+
+func (l *lineWriter) write(v any) {
+	b, err := json.Marshal(v)
+	if err != nil {
+		return // only for types that JSON does not have
+	}
+	if !l.begun {
+		l.begun = true
+		l.w.Header().Set("Content-Type", "application/x-ndjson")
+		l.w.Header().Set("Cache-Control", "no-store")
+		l.w.Header().Set("X-Content-Type-Options", "nosniff")
+	}
+	l.w.Write(append(b, '\n'))
+	http.NewResponseController(l.w).Flush()
 }
 
 func (a *api) catalog(w http.ResponseWriter, r *http.Request) {

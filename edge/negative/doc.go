@@ -4,11 +4,13 @@
 // The nouns. A negative entry is a stored response that says "there is
 // nothing here": [Cache] keeps it under its whole cache key. A [Catalog] is a
 // filter over the paths that exist on a site; what it calls absent needs no
-// forward at all.
+// forward at all. [Distinct] estimates how many different keys were asked for.
+// README.md has what was measured.
 //
 // Absence lives apart: the [Cache] has a memory limit and a creation limit of
-// its own, so that a flood of absent keys can't evict a stored response, nor
-// slow one down. At its limit it forgets, oldest first; it never waits.
+// its own, the latter for each site and client network, so that a flood of
+// absent keys can't evict a stored response, nor slow one down. At its limit it
+// forgets, oldest first; it never waits.
 //
 // # How a Cache is laid out
 //

@@ -41,6 +41,7 @@ type Entry struct {
 	Status int    // 100 to 999
 	Head   string // field lines as the caller serialised them, at most 8 KiB
 	Body   []byte
+	From   From // who said so
 
 	Stored     time.Time     // when the response arrived here; zero: now
 	InitialAge time.Duration // its corrected initial age then (RFC 9111 §4.2.3), kept in whole seconds, rounded up
@@ -55,6 +56,22 @@ type Entry struct {
 	// Site is whose creation limit a new entry counts against. Get leaves it
 	// empty.
 	Site string
+}
+
+// From is who told of an absence.
+type From uint8
+
+// Who may.
+const (
+	FromOrigin From = iota
+	FromShield
+)
+
+func (f From) String() string {
+	if f == FromShield {
+		return "shield"
+	}
+	return "origin"
 }
 
 // Reason is why an entry was not stored.
@@ -206,6 +223,7 @@ func (c *Cache) entry(r record) Entry {
 	stored := c.base.Add(time.Duration(r.stored()) * time.Millisecond)
 	return Entry{
 		Status:     r.status(),
+		From:       r.from(),
 		Head:       c.heads.at(r.head()),
 		Body:       c.bodies.at(r.body()),
 		Stored:     stored,
@@ -243,7 +261,7 @@ func (c *Cache) put(key string, client netip.Addr, e Entry, now time.Time) Reaso
 	d := draft{
 		key:    key,
 		hash:   maphash.String(c.seed, key),
-		status: uint16(e.Status),
+		status: uint16(e.Status)&statusMask | uint16(e.From)<<statusBits,
 		keep:   uint16(min(max(e.Keep/time.Second, 0), maxKeep)),
 		age:    uint32(min((max(e.InitialAge, 0)+time.Second-1)/time.Second, 1<<31)),
 		stored: c.ms(e.Stored),

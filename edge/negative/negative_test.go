@@ -126,7 +126,7 @@ func TestCache_returnsWhatWasPut(t *testing.T) {
 	c := New(Config{CapacityBytes: 1 << 20})
 	now := c.base.Add(time.Hour)
 	want := Entry{
-		Status: 410, Head: "Content-Type: text/plain\r\n", Body: []byte("gone"),
+		Status: 410, Head: "Content-Type: text/plain\r\n", Body: []byte("gone"), From: FromShield,
 		Stored: now.Add(-time.Second), InitialAge: 1500 * time.Millisecond,
 		Expires: now.Add(time.Minute), Keep: 90 * time.Second,
 	}
@@ -137,7 +137,7 @@ func TestCache_returnsWhatWasPut(t *testing.T) {
 	if !ok {
 		t.Fatal("not found")
 	}
-	if got.Status != 410 || got.Head != want.Head || string(got.Body) != "gone" || got.Keep != want.Keep {
+	if got.Status != 410 || got.From != FromShield || got.Head != want.Head || string(got.Body) != "gone" || got.Keep != want.Keep {
 		t.Errorf("got %+v", got)
 	}
 	if !got.Stored.Equal(want.Stored) || !got.Expires.Equal(want.Expires) {

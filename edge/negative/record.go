@@ -13,7 +13,7 @@ import (
 //	12  life     4  milliseconds from stored to the end of freshness
 //	16  age      4  initial age in seconds, rounded up
 //	20  keyLen   2
-//	22  status   2
+//	22  status   2  in the low 10 bits, who said so above them
 //	24  stored   8  milliseconds since the cache began, times 2^16, plus keep in seconds
 //	32  key
 //
@@ -22,6 +22,8 @@ const (
 	recordHead = 32
 	deadRecord = 1<<32 - 1
 	maxKeep    = 1<<16 - 1 // seconds
+	statusBits = 10
+	statusMask = 1<<statusBits - 1
 )
 
 type record []byte
@@ -32,7 +34,8 @@ func (r record) tag() uint32  { return binary.LittleEndian.Uint32(r) }
 func (r record) head() uint32 { return binary.LittleEndian.Uint32(r[4:]) }
 func (r record) body() uint32 { return binary.LittleEndian.Uint32(r[8:]) }
 func (r record) keyLen() int  { return int(binary.LittleEndian.Uint16(r[20:])) }
-func (r record) status() int  { return int(binary.LittleEndian.Uint16(r[22:])) }
+func (r record) status() int  { return int(binary.LittleEndian.Uint16(r[22:]) & statusMask) }
+func (r record) from() From   { return From(binary.LittleEndian.Uint16(r[22:]) >> statusBits) }
 func (r record) key() []byte  { return r[recordHead : recordHead+r.keyLen()] }
 func (r record) len() int     { return recordLen(r.keyLen()) }
 func (r record) dead() bool   { return r.head() == deadRecord }
@@ -53,7 +56,7 @@ type draft struct {
 	key        string
 	hash       uint64
 	head, body uint32
-	status     uint16
+	status     uint16 // and from
 	keep       uint16
 	life, age  uint32
 	stored     int64 // milliseconds since the cache began
