@@ -30,6 +30,8 @@ var partMetrics = []described{
 	{"edged_filter_expected_false_positive_rate", "Chance that a key that no peer has draws a peer request, by the fill of the live replicas.", []string{"partition"}},
 	{"edged_filter_observed_false_positive_rate", "Of the look-ups that no peer could have answered, the share that was sent anyway.", []string{"partition"}},
 	{"edged_missed_peer_hits_estimate", "Share of the look-ups that asked no peer that a peer could have answered, by sampling.", nil},
+	{"edged_missed_peer_hits_estimate_low", "Lower end of the 95 % interval of edged_missed_peer_hits_estimate.", nil},
+	{"edged_missed_peer_hits_estimate_high", "Upper end of it; 1 while nothing is known.", nil},
 	{"edged_replica_state", "1 for the present state of what this node holds of a peer's filter.", []string{"peer", "state"}},
 	{"edged_replica_age_seconds", "Since the peer's filter was last known to be in step.", []string{"peer"}},
 	{"edged_replica_resyncs_total", "Snapshots and pulls of a peer's filter, by reason.", []string{"peer", "reason"}},
@@ -118,7 +120,10 @@ func (c *collector) Collect(ch chan<- prometheus.Metric) {
 		count("edged_negative_refused_total", v, string(reason))
 	}
 
-	gauge("edged_missed_peer_hits_estimate", n.prober.estimate())
+	missed, low, high := n.prober.estimate()
+	gauge("edged_missed_peer_hits_estimate", missed)
+	gauge("edged_missed_peer_hits_estimate_low", low)
+	gauge("edged_missed_peer_hits_estimate_high", high)
 	gs := n.gossip.Stats()
 	for _, state := range gossip.States() {
 		gauge("edged_members", float64(gs.Members[state]), string(state))

@@ -26,6 +26,7 @@ func TestCollect_replication(t *testing.T) {
 		"edged_replica_apply_lag_seconds_bucket{le=\"0.005\"} ", "edged_replica_apply_lag_seconds_count ",
 		`edged_gossip_messages_total{path="udp"} `, `edged_gossip_messages_total{path="tcp"} `, `edged_gossip_messages_total{path="http"} `,
 		"edged_gossip_send_queue ", "edged_gossip_handoff_drops_total 0", `edged_gossip_refused_total{reason="not_tls"} 0`,
+		`edged_probe_missed_total{class="diverged"} 0`, `edged_probe_missed_total{class="late"} 0`, "edged_missed_peer_hits_estimate_high 1",
 		"edged_probe_samples_total{result=\"absent\"} 0",
 	} {
 		if !strings.Contains(string(b), "\n"+want) {

@@ -53,8 +53,11 @@ type Node struct {
 	purged      chan struct{} // holds a token when reclaim has something to do
 	sync        atomic.Pointer[syncState]
 	prober      prober
-	peerClient  *shield.Transport
-	identity    *gossip.Identity // nil: members speak in clear
+	rechecks    chan struct{} // holds a token for each that is under way
+
+	recheckAfter time.Duration
+	peerClient   *shield.Transport
+	identity     *gossip.Identity // nil: members speak in clear
 
 	listeners [3]net.Listener // client, peer, admin
 	ownPort   string          // ":8080", of the client listener
@@ -108,7 +111,7 @@ func New(cfg Config) (_ *Node, err error) {
 	if ps := cfg.Problems(); len(ps) > 0 {
 		return nil, &ConfigError{ps}
 	}
-	n := &Node{cfg: cfg, log: cfg.Logger, started: time.Now(), done: make(chan struct{}), memberSlots: make(chan struct{}, memberBodies), purged: make(chan struct{}, 1)}
+	n := &Node{cfg: cfg, log: cfg.Logger, started: time.Now(), done: make(chan struct{}), memberSlots: make(chan struct{}, memberBodies), rechecks: make(chan struct{}, maxRechecks), recheckAfter: recheckAfter, purged: make(chan struct{}, 1)}
 	n.flights.epochs = &n.epochs
 	n.syncChanged(gossip.SyncSynced)
 	n.ctx, n.cancel = context.WithCancel(context.Background())

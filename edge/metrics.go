@@ -61,6 +61,7 @@ type metrics struct {
 	busy      *prometheus.CounterVec
 	backedOff *prometheus.CounterVec
 	probes    *prometheus.CounterVec
+	missed    *prometheus.CounterVec
 	purges    *prometheus.CounterVec
 	purgeTime prometheus.Histogram
 	unstored  *prometheus.CounterVec
@@ -98,6 +99,10 @@ func newMetrics(cfg *Config) *metrics {
 	m.rpcs = counter("edged_peer_rpcs_total", "Peer requests sent, by result.", "peer", "result")
 	m.member = counter("edged_member_requests_total", "Requests of other nodes on the peer address, by what they wanted and what became of them.", "hop", "result")
 	m.probes = counter("edged_probe_samples_total", "Look-ups that asked no peer, checked afterwards with one of the peers.", "result")
+	m.missed = counter("edged_probe_missed_total", "Samples in which a peer had what its filter called absent, by why: diverged is always 0 in a correct program.", "class")
+	for _, c := range missedClasses {
+		m.missed.WithLabelValues(c)
+	}
 	m.backedOff = counter("edged_peer_backed_off_total", "Peer requests not sent because the peer had failed lately.", "peer")
 	m.busy = counter("edged_peer_busy_total", "Peer requests not sent because too many were in flight to that peer.", "peer")
 	m.purges = counter("edged_purges_total", "Purges by kind and result.", "kind", "result")

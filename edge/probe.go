@@ -3,12 +3,14 @@ package edge
 import (
 	"context"
 	"io"
+	"math"
 	"math/rand/v2"
 	"net/http"
 	"sync"
 	"time"
 
 	"edged/edge/rfc9111"
+	"edged/edge/store"
 	"edged/shield"
 )
 
@@ -31,6 +33,29 @@ const (
 
 var probeResults = []string{probeAbsent, probeMissed, probeError}
 
+// Why a peer had what its replica here called absent. Asked again some seconds
+// later, a replica that was only late knows it; one that does not, though it is
+// in sequence and the peer has the response still, is not what the peer
+// published. Time alone cannot tell: what a peer says of when it stored a
+// response is of its clock, and of when the response began.
+const (
+	missedLate     = "late"     // news take time
+	missedDiverged = "diverged" // a fault: must never happen
+	missedUnclear  = "unclear"  // the peer or its replica is gone, or the response
+)
+
+var missedClasses = []string{missedLate, missedDiverged, missedUnclear}
+
+const (
+	// recheckAfter is when a miss is looked at again: many flushes of a filter
+	// later, and heads. recheckTimes in a row must agree on a fault, for
+	// a response may be evicted and stored again between two of them.
+	recheckAfter = 5 * time.Second
+	recheckTimes = 3
+
+	maxRechecks = 16 // under way at once
+)
+
 // prober samples the look-ups that asked no peer. Safe for concurrent use.
 type prober struct {
 	mu      sync.Mutex
@@ -38,6 +63,8 @@ type prober struct {
 	refill  time.Time
 	samples float64
 	missed  float64 // of the samples, weighted by the number of peers skipped
+	squares float64 // of these weights
+	largest float64 // weight of any sample, had it missed
 }
 
 // take reports whether one more probe may be sent now.
@@ -59,20 +86,30 @@ func (p *prober) add(skipped int, had bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.samples++
+	w := float64(skipped)
+	p.largest = max(p.largest, w)
 	if had {
-		p.missed += float64(skipped)
+		p.missed += w
+		p.squares += w * w
 	}
 }
 
 // estimate is the share of the skipped look-ups that a peer could have
-// answered; 0 before the first sample.
-func (p *prober) estimate() float64 {
+// answered, with its interval of 95 %: two standard errors of a mean of weights,
+// and where nothing was missed yet the rule of three (Hanley and Lippman-Hand
+// 1983). Before the first sample nothing is known: 0, 0 and 1.
+func (p *prober) estimate() (share, low, high float64) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.samples == 0 {
-		return 0
+		return 0, 0, 1
 	}
-	return min(1, p.missed/p.samples)
+	mean := p.missed / p.samples
+	if p.missed == 0 {
+		return 0, 0, min(1, 3*p.largest/p.samples)
+	}
+	half := 2 * math.Sqrt(max(0, p.squares/p.samples-mean*mean)/p.samples)
+	return min(1, mean), min(1, max(0, mean-half)), min(1, mean+half)
 }
 
 // probeSkipped checks a look-up that asked nobody, now and then.
@@ -91,29 +128,77 @@ func (n *Node) probeSkipped(t *topology, fw *forward, known func(string) bool) {
 		return
 	}
 	p := skipped[rand.IntN(len(skipped))]
+	// The forward goes on meanwhile, so what is asked is made now.
 	scheme, host := n.memberURL(p)
 	req := fw.request(n.ctx, scheme, host, false)
 	req.Method = http.MethodHead
 	req.Header.Set("Cache-Control", "only-if-cached")
 	req.Header.Set(shield.HopField, string(shield.HopPeer))
+	part, key := fw.part, fw.key
 	n.loop(func(ctx context.Context) {
-		ctx, cancel := context.WithTimeout(ctx, probeTimeout)
-		defer cancel()
-		resp, err := n.peerClient.RoundTrip(req.WithContext(ctx))
-		if err != nil {
+		had, err := n.probe(ctx, req)
+		switch {
+		case err != nil:
 			n.metrics.probes.WithLabelValues(probeError).Inc()
 			return
-		}
-		io.Copy(io.Discard, resp.Body)
-		resp.Body.Close()
-		had := lastCacheStatus(resp.Header).Hit
-		n.prober.add(len(skipped), had)
-		if had {
-			n.metrics.probes.WithLabelValues(probeMissed).Inc()
-		} else {
+		case !had:
+			n.prober.add(len(skipped), false)
 			n.metrics.probes.WithLabelValues(probeAbsent).Inc()
+			return
+		}
+		n.prober.add(len(skipped), true)
+		n.metrics.probes.WithLabelValues(probeMissed).Inc()
+		class := missedUnclear
+		select {
+		case n.rechecks <- struct{}{}:
+			class = n.classifyMiss(ctx, req, part, key, p)
+			<-n.rechecks
+		default:
+		}
+		n.metrics.missed.WithLabelValues(class).Inc()
+		if class == missedDiverged {
+			n.log.Error("a peer's filter here lacks what the peer has, though it is in sequence: a fault, or partitions that are configured otherwise there",
+				"peer", p.name, "partition", n.cfg.Cache.Partitions[part].Name, "key", key.URL)
 		}
 	})
+}
+
+// probe asks one peer whether it has the response.
+func (n *Node) probe(ctx context.Context, req *http.Request) (had bool, err error) {
+	ctx, cancel := context.WithTimeout(ctx, probeTimeout)
+	defer cancel()
+	resp, err := n.peerClient.RoundTrip(req.Clone(ctx))
+	if err != nil {
+		return false, err
+	}
+	io.Copy(io.Discard, resp.Body)
+	resp.Body.Close()
+	return lastCacheStatus(resp.Header).Hit, nil
+}
+
+// classifyMiss finds out why a peer had what its replica here called absent.
+func (n *Node) classifyMiss(ctx context.Context, req *http.Request, part int, key store.Key, p *peer) string {
+	for range recheckTimes {
+		select {
+		case <-ctx.Done():
+			return missedUnclear
+		case <-p.gone:
+			return missedUnclear
+		case <-time.After(n.recheckAfter):
+		}
+		// The replica before the peer: what is stored in between is no fault.
+		set := n.gossip.Lookup(part, key.Filter)
+		if set.Contains(p.name) {
+			return missedLate
+		}
+		if !set.Known(p.name) {
+			return missedUnclear
+		}
+		if had, err := n.probe(ctx, req); err != nil || !had {
+			return missedUnclear
+		}
+	}
+	return missedDiverged
 }
 
 // lastCacheStatus returns what the node that sent a response says of itself.
