@@ -5,6 +5,7 @@ import (
 	"flag"
 	"math/rand/v2"
 	"net"
+	"runtime"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -12,6 +13,8 @@ import (
 
 	"edged/peerfilter"
 )
+
+var bubbleCycles = flag.Int("bubble.cycles", 60, "members that join and leave, one after the other, while three stay")
 
 var bubbleNodes = flag.Int("bubble.nodes", 16, "members in the bubble in which everything happens")
 
@@ -310,5 +313,61 @@ func TestBubble_seedsAreLookedUpAgain(t *testing.T) {
 		says(b.ip(2))
 		took = b.until(30*time.Second, "two members again", func() bool { return allAlive(b.nodes, 2) })
 		t.Logf("joined %v after the name led to another member", took)
+	})
+}
+
+// TestBubble_joinsAndLeavesLeaveNothing: three members stay, others come and
+// go, of twenty names and each a new process. Neither goroutines nor memory
+// grow with the number of those that have been there.
+func TestBubble_joinsAndLeavesLeaveNothing(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const stay, names = 3, 20
+		b := &bubble{t: t, net: newMemNet(10)}
+		defer b.stop()
+		for i := range stay {
+			b.start(i, nil)
+		}
+		b.until(10*time.Second, "three members", func() bool { return allAlive(b.nodes, stay) })
+		// What is left after the last timers and streams of who is gone.
+		measure := func() (goroutines int, heap uint64) {
+			time.Sleep(2 * keepLeft)
+			synctest.Wait()
+			for _, n := range b.nodes {
+				if s := n.Stats(); len(n.Members()) != stay || len(s.Replicas) != 2*(stay-1) {
+					t.Errorf("%s holds %d members and %d replicas", n.cfg.Name, len(n.Members()), len(s.Replicas))
+				}
+			}
+			var m runtime.MemStats
+			runtime.GC()
+			runtime.GC()
+			runtime.ReadMemStats(&m)
+			return runtime.NumGoroutine(), m.HeapAlloc
+		}
+		var goroutines int
+		var heap uint64
+		for i := range *bubbleCycles {
+			n := b.start(stay+i%names, nil)
+			b.until(joinTime, "it joins", func() bool { return allAlive(b.nodes, stay+1) })
+			b.nodes = b.nodes[:stay:stay]
+			if err := n.Leave(2 * time.Second); err != nil {
+				t.Error(err)
+			}
+			n.stop()
+			b.until(newsTime, "it leaves", func() bool { return allAlive(b.nodes, stay) })
+			for _, m := range b.nodes { // what is logged is not the matter
+				m.logs.mu.Lock()
+				m.logs.b.Reset()
+				m.logs.mu.Unlock()
+			}
+			if i+1 == max(*bubbleCycles/5, names) {
+				goroutines, heap = measure()
+				t.Logf("%d goroutines and %d kB of heap after %d cycles", goroutines, heap>>10, i+1)
+			}
+		}
+		g, h := measure()
+		t.Logf("%d goroutines and %d kB of heap after %d cycles", g, h>>10, *bubbleCycles)
+		if g > goroutines+2*stay || h > heap+heap/10+256<<10 {
+			t.Errorf("%d goroutines and %d bytes of heap grew to %d and %d", goroutines, heap, g, h)
+		}
 	})
 }
