@@ -4,6 +4,8 @@ import (
 	"fmt"
 	"net/http"
 	"strings"
+	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 )
@@ -70,4 +72,54 @@ func TestExplain_catalog(t *testing.T) {
 	c.Doubt()
 	would("/b", "because it is incomplete")
 	would("/b", "This request would go to the origin")
+}
+
+// A deletion through one node outlives what was on its way before it: the old
+// response, which arrives afterwards at another, is stored nowhere, and a
+// creation after it ends the absence that came of it. The log of changes is the
+// tombstone.
+func TestDelete_outlivesOlderFills(t *testing.T) {
+	var gone atomic.Bool
+	held, asked := make(chan struct{}), make(chan struct{}, 1)
+	release := sync.OnceFunc(func() { close(held) })
+	o := newOrigin(t, func(w http.ResponseWriter, r *http.Request) {
+		w.Header().Set("Cache-Control", "max-age=60")
+		switch {
+		case r.Method == http.MethodDelete:
+			gone.Store(true)
+			w.WriteHeader(http.StatusNoContent)
+		case r.Method == http.MethodPut:
+			gone.Store(false)
+			w.WriteHeader(http.StatusCreated)
+		case gone.Load():
+			w.WriteHeader(http.StatusNotFound)
+		default:
+			fmt.Fprint(w, "old ")
+			http.NewResponseController(w).Flush()
+			select {
+			case asked <- struct{}{}:
+				<-held
+			default:
+			}
+			fmt.Fprint(w, "response")
+		}
+	})
+	defer release()
+	nodes := startCluster(t, 2, o.URL, nil)
+	var wg sync.WaitGroup
+	wg.Go(func() { nodes[1].get(t, "/x").want(t, 200, "old response") })
+	eventually(t, "the old response is on its way", func() bool { return o.requests.Load() == 1 && len(asked) == 1 })
+	nodes[0].do(t, http.MethodDelete, "/x", nil).want(t, 204, "")
+	release()
+	wg.Wait()
+	for range 2 {
+		for _, n := range nodes {
+			n.get(t, "/x").want(t, 404, "")
+		}
+	}
+	nodes[1].get(t, "/x").want(t, 404, "", "detail=negative")
+	nodes[1].do(t, http.MethodPut, "/x", strings.NewReader("new")).want(t, 201, "")
+	for _, n := range nodes {
+		n.get(t, "/x").want(t, 200, "old response")
+	}
 }
