@@ -36,6 +36,21 @@ type Config struct {
 	// Zero means 30 s.
 	Drain time.Duration
 
+	// Inherited are listeners that are open already, from systemd or from the
+	// process that this one takes over from; a nil one is opened here. They
+	// replace the addresses, and the node closes them.
+	Inherited Inherited
+
+	// BeforeJoin, when set, is called once everything is built and bound but
+	// membership: the process that this one takes over from gives the name and
+	// the gossip address free there. Its error ends New.
+	BeforeJoin func() error
+
+	// Reread is POST /v1/reload: it reads the configuration anew, calls
+	// [Node.Reload], and returns what is wrong. It may be called concurrently.
+	// Nil: the node has nothing to read.
+	Reread func() error
+
 	// Logger receives everything the node has to say; nil discards it.
 	Logger *slog.Logger
 }
@@ -49,6 +64,9 @@ type Listen struct {
 	// new one. Each takes some 20 KB. Zero means 10 000.
 	MaxConnections int
 }
+
+// Inherited are open listeners; nil ones are opened by the node.
+type Inherited struct{ Client, Peer, Admin net.Listener }
 
 // Admin is the address of the admin API, the metrics and the status page.
 type Admin struct {

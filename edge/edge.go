@@ -10,6 +10,7 @@ import (
 	"log/slog"
 	"net"
 	"net/http"
+	"reflect"
 	"runtime/debug"
 	"slices"
 	"strings"
@@ -70,6 +71,9 @@ type Node struct {
 	cancel     context.CancelFunc
 	background sync.WaitGroup // forwards and loops
 	draining   atomic.Bool
+	released   atomic.Bool // another process has the name in the cluster now
+	handedOver atomic.Bool // and the listeners
+	reloadMu   sync.Mutex
 	stop       sync.Once
 	done       chan struct{}
 
@@ -126,7 +130,7 @@ func New(cfg Config) (_ *Node, err error) {
 	if err := n.buildStore(); err != nil {
 		return nil, err
 	}
-	sites, err := n.buildSites(cfg.Sites)
+	sites, err := n.buildSites(cfg.Sites, nil)
 	if err != nil {
 		return nil, err
 	}
@@ -137,6 +141,11 @@ func New(cfg Config) (_ *Node, err error) {
 	}
 	if err := n.listen(); err != nil {
 		return nil, err
+	}
+	if n.cfg.BeforeJoin != nil {
+		if err := n.cfg.BeforeJoin(); err != nil {
+			return nil, err
+		}
 	}
 	if err := n.startGossip(); err != nil {
 		return nil, err
@@ -197,15 +206,23 @@ func (n *Node) buildStore() error {
 	return nil
 }
 
-// buildSites makes the sites, their origins' pools and their catalogs.
-func (n *Node) buildSites(cfgs []Site) (*siteTable, error) {
+// buildSites makes the sites, their origins' pools and their catalogs. A site
+// of before whose configuration is the same goes on as it is, with its
+// connections, what it knows of its origins, and its catalog.
+func (n *Node) buildSites(cfgs []Site, before []*site) (*siteTable, error) {
 	var sites []*site
 	retire := func() {
 		for _, s := range sites {
-			s.retire()
+			if !slices.Contains(before, s) {
+				s.retire()
+			}
 		}
 	}
 	for i, c := range cfgs {
+		if j := slices.IndexFunc(before, func(s *site) bool { return reflect.DeepEqual(s.Site, c) }); j >= 0 {
+			sites = append(sites, before[j])
+			continue
+		}
 		log := n.log.With("site", c.Name)
 		pool, err := shield.NewPool(shield.PoolConfig{
 			URLs: c.Origin.URLs, Host: c.Origin.Host, Logger: log,
@@ -250,11 +267,21 @@ func (n *Node) self() gossip.Member {
 
 // listen opens the three listeners.
 func (n *Node) listen() error {
-	for i, l := range [3]struct{ path, addr string }{
-		{"listen.address", n.cfg.Listen.Address},
-		{"cluster.peer", n.cfg.Cluster.Peer},
-		{"admin.address", n.cfg.Admin.Address},
+	for i, l := range [3]struct {
+		path, addr string
+		inherited  net.Listener
+	}{
+		{"listen.address", n.cfg.Listen.Address, n.cfg.Inherited.Client},
+		{"cluster.peer", n.cfg.Cluster.Peer, n.cfg.Inherited.Peer},
+		{"admin.address", n.cfg.Admin.Address, n.cfg.Inherited.Admin},
 	} {
+		if l.inherited != nil {
+			if _, ok := l.inherited.Addr().(*net.TCPAddr); !ok {
+				return Problem{l.path, fmt.Sprintf("the inherited listener %s is not one of TCP", l.inherited.Addr())}
+			}
+			n.listeners[i] = l.inherited
+			continue
+		}
 		ln, err := net.Listen("tcp", l.addr)
 		if errors.Is(err, syscall.EADDRINUSE) {
 			return Problem{l.path, l.addr + " is in use by another process: choose another port, or 0 for any free one"}
@@ -340,7 +367,7 @@ func (n *Node) serveAll() {
 		n.background.Add(1)
 		go func() {
 			defer n.background.Done()
-			if err := n.servers[i].Serve(ln); !errors.Is(err, http.ErrServerClosed) {
+			if err := n.servers[i].Serve(ln); !errors.Is(err, http.ErrServerClosed) && !n.handedOver.Load() {
 				n.fatal(fmt.Errorf("serve %s: %w", n.listeners[i].Addr(), err))
 			}
 		}()

@@ -193,7 +193,7 @@ func TestPeerTLS(t *testing.T) {
 		t.Errorf("another one's certificate: %v", err)
 	}
 	wrong.Cluster.TLS = nil
-	if err := nodes[0].Reload(wrong); err == nil || !strings.Contains(err.Error(), "a restart is needed to change cluster") {
+	if err := nodes[0].Reload(wrong); err == nil || !strings.Contains(err.Error(), "cluster.tls: a restart is needed") {
 		t.Errorf("no certificate any more: %v", err)
 	}
 	asked("/d")

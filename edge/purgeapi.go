@@ -45,6 +45,9 @@ func (n *Node) spread(ctx context.Context, kind string, changes ...gossip.Change
 
 // purgeRequested is POST /v1/purge.
 func (n *Node) purgeRequested(ctx context.Context, req admin.PurgeRequest) (admin.PurgeResult, error) {
+	if n.released.Load() {
+		return admin.PurgeResult{}, errReleased()
+	}
 	keys, err := n.canonicalKeys(req.URLs)
 	if err != nil {
 		return admin.PurgeResult{}, err
@@ -77,6 +80,9 @@ func (n *Node) purgeRequested(ctx context.Context, req admin.PurgeRequest) (admi
 
 // created is POST /v1/created.
 func (n *Node) created(ctx context.Context, urls []string) (admin.PurgeResult, error) {
+	if n.released.Load() {
+		return admin.PurgeResult{}, errReleased()
+	}
 	keys, err := n.canonicalKeys(urls)
 	if err != nil {
 		return admin.PurgeResult{}, err

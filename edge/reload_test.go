@@ -22,6 +22,17 @@ func TestReload(t *testing.T) {
 		t.Fatal(err)
 	}
 	n.get(t, "/b/x").want(t, 200, "/b/x", "fwd=bypass")
+	kept := n.sites.Load().all[0]
+	if err := change(func(c *Config) {
+		c.Sites[0].Bypass = []string{"/b/*"}
+		c.Sites = append(c.Sites, Site{Name: "more", Hosts: []string{"more.example"}, Origin: c.Sites[0].Origin})
+	}); err != nil {
+		t.Fatal(err)
+	}
+	if s := n.sites.Load(); len(s.all) != 2 || s.all[0] != kept {
+		t.Error("a site that is as it was has lost its connections and its catalog")
+	}
+	n.get(t, "/b/x").want(t, 200, "/b/x", "fwd=bypass")
 	n.get(t, "/x").want(t, 200, "/x", "hit") // what is stored stays
 	if err := change(func(c *Config) { c.Cluster.Keys = [][]byte{[]byte(strings.Repeat("n", 32)), c.Cluster.Keys[0]} }); err != nil {
 		t.Errorf("keys can't be exchanged: %v", err)
@@ -30,8 +41,9 @@ func TestReload(t *testing.T) {
 		want   string
 		change func(*Config)
 	}{
-		{"cache, filter", func(c *Config) { c.Cache.Memory, c.Filter.Keys = 64<<20, 5 }},
-		{"cluster", func(c *Config) { c.Cluster.Keys = nil }},
+		{"cache.memory: a restart is needed", func(c *Config) { c.Cache.Memory, c.Filter.Keys = 64<<20, 5 }},
+		{"filter.keys: a restart is needed", func(c *Config) { c.Cache.Memory, c.Filter.Keys = 64<<20, 5 }},
+		{"cluster.key_file: a restart", func(c *Config) { c.Cluster.Keys = nil }},
 		{"sites[0].shield", func(c *Config) { c.Sites[0].Shield = "maybe" }},
 	} {
 		if err := change(c.change); err == nil || !strings.Contains(err.Error(), c.want) {

@@ -21,7 +21,7 @@ import (
 
 // adminNode is what the admin API shows and steers.
 func (n *Node) adminNode() admin.Node {
-	return admin.Node{
+	node := admin.Node{
 		Live: func() error { return nil },
 		Ready: func() error {
 			if n.draining.Load() {
@@ -39,6 +39,10 @@ func (n *Node) adminNode() admin.Node {
 		CatalogUpdate: n.catalogUpdate,
 		Drain:         n.drain,
 	}
+	if n.cfg.Reread != nil {
+		node.Reload = n.reread
+	}
+	return node
 }
 
 // keys asks all members which cluster keys they have.

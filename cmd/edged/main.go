@@ -47,6 +47,7 @@ type cli struct {
 	Status   statusCmd   `cmd:"" help:"Show a running node and its cluster."`
 	Explain  explainCmd  `cmd:"" help:"Show what would happen to a request, and why."`
 	Purge    purgeCmd    `cmd:"" help:"Remove stored responses from every member."`
+	Reload   reloadCmd   `cmd:"" help:"Make a running node read its configuration again."`
 	Drain    drainCmd    `cmd:"" help:"Make a running node leave in good order."`
 	Keys     keysCmd     `cmd:"" help:"Show which cluster keys the members have, while the key is changed."`
 	Keygen   keygenCmd   `cmd:"" help:"Make a cluster key."`

@@ -88,7 +88,7 @@ func TestOps_unitOutlivesTheDrain(t *testing.T) {
 	if limit <= l.config.Drain+5*time.Second {
 		t.Errorf("systemd kills after %v, the node may drain for %v", limit, l.config.Drain)
 	}
-	for _, want := range []string{"Type=exec", "ExecReload=/bin/kill -HUP $MAINPID", "NoNewPrivileges=yes", "RestartPreventExitStatus=2"} {
+	for _, want := range []string{"Type=notify", "NotifyAccess=main", "WatchdogSec=30", "ExecReload=/bin/kill -HUP $MAINPID", "NoNewPrivileges=yes", "RestartPreventExitStatus=2"} {
 		if !strings.Contains(unit, "\n"+want+"\n") {
 			t.Errorf("the unit lacks %s", want)
 		}

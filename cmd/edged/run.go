@@ -10,6 +10,7 @@ import (
 	"os"
 	"os/signal"
 	"runtime/debug"
+	"strconv"
 	"syscall"
 	"time"
 
@@ -34,7 +35,9 @@ Examples:
         --gossip 127.0.0.1:7956 --peer 127.0.0.1:7957 --join 127.0.0.1:7946
 
 Signals: SIGTERM and SIGINT drain (the key drain bounds it, 30s), a second one stops at once;
-SIGHUP reads the configuration again.
+SIGHUP reads the configuration again, as edged reload does; SIGUSR2 starts the program file anew, hands it the
+listening sockets and the node's place in the cluster, and drains: an upgrade without a refused connection.
+Sockets from systemd are taken over by their names client, peer and admin, and it is told of the state (sd_notify).
 Exit code: 0 after a clean stop, 1 for a failure, 2 for wrong usage or configuration.`
 }
 
@@ -67,32 +70,93 @@ func (c *runCmd) Run(p *process) error {
 
 	// Before New, so that a signal that comes while it starts is not lost.
 	signals := make(chan os.Signal, 8)
-	signal.Notify(signals, syscall.SIGTERM, syscall.SIGINT, syscall.SIGHUP)
+	signal.Notify(signals, syscall.SIGTERM, syscall.SIGINT, syscall.SIGHUP, syscall.SIGUSR2)
 	defer signal.Stop(signals)
 
-	node, err := edge.New(c.complete(l.config, log))
+	inherited, old, err := inherit(p.env, l.config)
+	if err != nil {
+		return err
+	}
+	notify := newNotifier(p.env, log)
+	r := &reloader{src: src, log: log, notify: notify}
+	r.complete = func(cfg edge.Config) edge.Config { return c.complete(cfg, log) }
+	cfg := r.complete(l.config)
+	cfg.Inherited, cfg.Reread = inherited, r.reload
+	if old != nil {
+		cfg.BeforeJoin = old.release
+	}
+	r.mu.Lock()
+	r.node, err = edge.New(cfg)
+	r.mu.Unlock()
 	if err != nil {
 		return l.explain(err)
 	}
+	node := r.node
 	limitMemory(p, node)
 	if err := printReady(p.stdout, l.config.Name, node.Addrs()); err != nil {
 		return errors.Join(fmt.Errorf("print the ready line: %w", err), node.Close())
 	}
+	if old != nil {
+		if err := old.ready(); err != nil {
+			// The old process is gone, or it would have ended this one.
+			log.Warn("the process that was taken over from did not hear of it", "err", err)
+		}
+	}
+	notify.tell("READY=1", "STATUS=serving on "+node.Addrs().Client)
+	alive, dead := context.WithCancel(context.Background())
+	defer dead()
+	go notify.watch(alive, node.Addrs().Admin)
+
+	upgraded := make(chan error, 1)
+	var up *upgrade // under way
 	for {
 		select {
 		case sig := <-signals:
-			if sig == syscall.SIGHUP {
-				if next := c.reload(src, node, log); next != nil {
-					l = next
+			switch {
+			case sig == syscall.SIGHUP && up == nil:
+				go r.reload()
+			case sig == syscall.SIGHUP:
+				log.Warn("a reload while another process takes over is ignored: that one has read the configuration")
+			case sig == syscall.SIGUSR2 && up == nil && c.Config != "-":
+				up = newUpgrade(node, l.config, log)
+				log.Info("starting another process that takes over")
+				go func() { upgraded <- up.begin(p) }()
+			case sig == syscall.SIGUSR2:
+				log.Warn("no other process is started: one is under way, or the configuration came from standard input")
+			default:
+				if up != nil {
+					up.cancel()
 				}
-				continue
+				log.Info("stopping: finishing the requests in flight", "signal", sig.String(), "at_most", l.config.Drain)
+				notify.tell("STOPPING=1")
+				return stop(node, l.config.Drain, signals, log)
 			}
-			log.Info("stopping: finishing the requests in flight", "signal", sig.String(), "at_most", l.config.Drain)
-			return stop(node, l.config.Drain, signals, log)
+		case err := <-upgraded:
+			if err == nil {
+				return c.goAway(node, up, notify, dead, l.config.Drain)
+			}
+			log.Error("no other process has taken over", "err", err)
+			if up.released {
+				// Outside of the cluster purges would not reach this node, so it
+				// must not go on.
+				notify.tell("STOPPING=1")
+				return errors.Join(fmt.Errorf("the take-over failed after this node had left the cluster: %w", err), stop(node, l.config.Drain, signals, log))
+			}
+			up = nil
 		case <-node.Done():
 			return node.Err()
 		}
 	}
+}
+
+// goAway ends this process, now that another one serves in its place.
+func (c *runCmd) goAway(node *edge.Node, up *upgrade, notify *notifier, dead func(), drain time.Duration) error {
+	dead()
+	notify.tell("MAINPID="+strconv.Itoa(up.pid), "READY=1")
+	up.log.Info("another process has taken over: finishing the requests in flight", "pid", up.pid, "at_most", drain)
+	ctx, cancel := context.WithTimeout(context.Background(), drain)
+	defer cancel()
+	return node.HandOver(ctx)
 }
 
 // complete adds what only the process knows.
@@ -100,30 +164,6 @@ func (c *runCmd) complete(cfg edge.Config, log *slog.Logger) edge.Config {
 	cfg.Version = readBuild().Version
 	cfg.Logger = log
 	return cfg
-}
-
-// reload reads the configuration again and gives it to the node. What is wrong
-// with it is logged, and the node goes on with the one that it has.
-func (c *runCmd) reload(src source, node *edge.Node, log *slog.Logger) *loaded {
-	next, err := src.again()
-	if err != nil {
-		var config configError
-		if errors.As(err, &config) {
-			for _, p := range config {
-				log.Error("the configuration is wrong and was not reloaded", "problem", p.String())
-			}
-		} else {
-			log.Error("the configuration was not reloaded", "err", err)
-		}
-		node.ReloadFailed()
-		return nil
-	}
-	next.warn(log)
-	if err := node.Reload(c.complete(next.config, log)); err != nil {
-		log.Error("the configuration was not reloaded", "err", next.explain(err))
-		return nil
-	}
-	return next
 }
 
 // stopAtOnce bounds a stop that does not wait for requests.

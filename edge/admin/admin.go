@@ -67,6 +67,7 @@ func New(cfg Config) http.Handler {
 	guarded(http.MethodPost, "/v1/created", a.created)
 	guarded(http.MethodPost, "/v1/catalog/{site}", a.catalog)
 	guarded(http.MethodPost, "/v1/warm", a.warm)
+	guarded(http.MethodPost, "/v1/reload", a.reload)
 	guarded(http.MethodPost, "/v1/drain", a.drain)
 	mux.Handle("/", a.guard(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		fail(w, http.StatusNotFound, "there is nothing at "+r.URL.Path)

@@ -56,7 +56,8 @@ func (f *fake) node() Node {
 			}
 			return WarmResult{Fetched: len(req.URLs)}, f.err
 		},
-		Drain: func(context.Context) error { f.note("drain"); return f.err },
+		Drain:  func(context.Context) error { f.note("drain"); return f.err },
+		Reload: func(context.Context) error { f.note("reload"); return f.err },
 	}
 }
 
@@ -115,6 +116,7 @@ func TestAdmin_routes(t *testing.T) {
 		{"catalog", "POST", "/v1/catalog/www", `{"add":["/a"],"remove":["/b","/c"]}`, 200, "www +[/a] -[/b /c]", `{"added":1,"removed":2,"id":"","members":0,"acked":0,"missing":[]}`},
 		{"warm", "POST", "/v1/warm", `{"urls":["http://h/a"]}`, 200, "[http://h/a] 0", `{"fetched":1,"skipped":0,"failed":0}`},
 		{"warm slowly", "POST", "/v1/warm", `{"urls":["http://h/a"],"rate":5}`, 200, "[http://h/a] 5", `{"fetched":1,"skipped":0,"failed":0}`},
+		{"reload", "POST", "/v1/reload", ``, 200, "reload", `{"reloaded":true}`},
 		{"drain", "POST", "/v1/drain", ``, 200, "drain", `{"draining":true}`},
 		{"drain with an object", "POST", "/v1/drain", `{}`, 200, "drain", `{"draining":true}`},
 
@@ -144,6 +146,7 @@ func TestAdmin_routes(t *testing.T) {
 		{"purge an empty host", "POST", "/v1/purge", `{"hosts":[""]}`, 400, "", "hosts[0] is empty"},
 		{"purge and wait for what", "POST", "/v1/purge", `{"all":true,"wait":"some"}`, 400, "", "want all or none"},
 		{"unknown field", "POST", "/v1/purge", `{"url":["http://h/"]}`, 400, "", `unknown field \"url\": want urls, tags, prefixes, hosts, all, soft or wait`},
+		{"unknown field of reload", "POST", "/v1/reload", `{"file":"x"}`, 400, "", `unknown field \"file\": want an empty object`},
 		{"unknown field of drain", "POST", "/v1/drain", `{"now":true}`, 400, "", `unknown field \"now\": want an empty object`},
 		{"unknown field of warm", "POST", "/v1/warm", `{"uris":[]}`, 400, "", `want urls`},
 		{"wrong type of list", "POST", "/v1/purge", `{"urls":"http://h/"}`, 400, "", "urls is a JSON string: want an array of strings"},
@@ -210,7 +213,7 @@ func TestAdmin_head(t *testing.T) {
 func TestAdmin_token(t *testing.T) {
 	const token = "s3cret"
 	paths := []string{"GET /", "GET /web/app.js", "GET /metrics", "GET /v1/cluster", "GET /v1/explain", "GET /v1/keys", "POST /v1/purge",
-		"POST /v1/created", "POST /v1/catalog/www", "POST /v1/warm", "POST /v1/drain", "GET /nothing", "DELETE /v1/purge"}
+		"POST /v1/created", "POST /v1/catalog/www", "POST /v1/warm", "POST /v1/drain", "POST /v1/reload", "GET /nothing", "DELETE /v1/purge"}
 	for _, tt := range []struct {
 		name, field string
 		ok          bool
@@ -292,6 +295,7 @@ func TestAdmin_errorsOfTheNode(t *testing.T) {
 		{"POST", "/v1/catalog/www", `{"add":["/a"]}`},
 		{"POST", "/v1/warm", `{"urls":["http://h/"]}`},
 		{"POST", "/v1/drain", ""},
+		{"POST", "/v1/reload", ""},
 	}
 	for _, tt := range []struct {
 		name   string
@@ -337,7 +341,7 @@ func TestAdmin_withoutFunctions(t *testing.T) {
 		status       int
 	}{
 		{"GET", "/livez", 200}, {"GET", "/readyz", 200}, {"GET", "/metrics", 404}, {"GET", "/v1/cluster", 501}, {"GET", "/v1/explain", 501}, {"GET", "/v1/keys", 501},
-		{"POST", "/v1/purge", 501}, {"POST", "/v1/created", 501}, {"POST", "/v1/catalog/www", 501}, {"POST", "/v1/warm", 501}, {"POST", "/v1/drain", 501},
+		{"POST", "/v1/purge", 501}, {"POST", "/v1/created", 501}, {"POST", "/v1/catalog/www", 501}, {"POST", "/v1/warm", 501}, {"POST", "/v1/drain", 501}, {"POST", "/v1/reload", 501},
 	} {
 		if r := do(h, tt.method, tt.path, ""); r.StatusCode != tt.status {
 			t.Errorf("%s: %s, want %d", tt.path, r.Status, tt.status)

@@ -47,6 +47,9 @@ type Node struct {
 	// filters, a peer holds, at most Rate a second. Until it returns it may call
 	// progress with what has come of them so far, from one goroutine at a time.
 	Warm func(ctx context.Context, req WarmRequest, progress func(WarmResult)) (WarmResult, error)
+	// Reload reads the configuration anew and takes it over, all of it or
+	// nothing.
+	Reload func(ctx context.Context) error
 	// Drain begins a graceful stop and returns without waiting for its end.
 	Drain func(ctx context.Context) error
 }

@@ -261,6 +261,23 @@ func (a *api) catalog(w http.ResponseWriter, r *http.Request) {
 	a.answer(w, res)
 }
 
+func (a *api) reload(w http.ResponseWriter, r *http.Request) {
+	if a.node.Reload == nil {
+		absent(w, r)
+		return
+	}
+	if !decode(w, r, &struct{}{}) {
+		return
+	}
+	if err := a.node.Reload(r.Context()); err != nil {
+		a.refuse(w, r, err)
+		return
+	}
+	a.answer(w, struct {
+		Reloaded bool `json:"reloaded"`
+	}{true})
+}
+
 func (a *api) drain(w http.ResponseWriter, r *http.Request) {
 	if a.node.Drain == nil {
 		absent(w, r)
