@@ -234,7 +234,7 @@ func newStandIn(name string, rng *rand.Rand) (*standIn, error) {
 		return nil, err
 	}
 	g.core.publish(0, 0, peerfilter.NewShadow(s.filter))
-	g.delegate = &delegate{in: g.in, name: name}
+	g.delegate = &delegate{in: g.in, log: newInbox(), name: name}
 	meta, heads := g.core.nodeMeta().append(nil), appendHeads(nil, nil)
 	g.delegate.meta.Store(&meta)
 	g.delegate.heads.Store(&heads)
@@ -260,6 +260,7 @@ func (s *standIn) run(done <-chan struct{}) {
 			return
 		case <-tick.C:
 		}
+		s.delegate.log.take(drops) // purges are not its concern
 		s.mu.Lock()
 		for _, e := range s.in.take(drops) {
 			if e.up == nil || strings.HasPrefix(e.up.Name, "p") {
