@@ -60,6 +60,11 @@ type Node struct {
 	peerClient   *shield.Transport
 	identity     *gossip.Identity // nil: members speak in clear
 
+	sampler   *sampler
+	feed      *admin.Feed
+	summaries *summaries
+	purging   atomic.Int64 // purges that wait for acknowledgements
+
 	listeners [3]net.Listener // client, peer, admin
 	ownPort   string          // ":8080", of the client listener
 	servers   [3]*http.Server
@@ -151,7 +156,10 @@ func New(cfg Config) (_ *Node, err error) {
 		return nil, err
 	}
 	n.registerCollectors()
+	n.sampler, n.summaries = newSampler(n), newSummaries(cfg.Cluster.Keys)
+	n.feed = admin.NewFeed(admin.FeedConfig{Sample: n.sampler.sample, Cluster: n.watchedStatus, Logger: n.log.With("part", "admin")})
 	n.serveAll()
+	n.loop(n.feed.Run)
 	n.loop(n.watchFilters)
 	n.loop(n.sweep)
 	n.loop(n.reclaim)

@@ -13,6 +13,10 @@ import (
 // peer that asks for what is stored, or an edge for which this node is the
 // shield.
 func (n *Node) servePeer(w http.ResponseWriter, r *http.Request) {
+	if r.URL.Path == summaryPath {
+		n.serveSummary(w, r)
+		return
+	}
 	if strings.HasPrefix(r.URL.Path, "/_edged/") {
 		n.serveMember(w, r)
 		return

@@ -29,6 +29,8 @@ var purgeKinds = []string{"url", "tag", "prefix", "host", "all", "created", "met
 // label in edged_purges_total.
 func (n *Node) spread(ctx context.Context, kind string, changes ...gossip.Change) (id string, acked, missing []string) {
 	began := time.Now()
+	n.purging.Add(1)
+	defer n.purging.Add(-1)
 	id, acked, missing, err := n.gossip.Spread(ctx, changes...)
 	switch {
 	case err != nil:

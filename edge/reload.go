@@ -57,6 +57,7 @@ func (n *Node) Reload(cfg Config) (err error) {
 			}
 			return Problem{"cluster.key_file", err.Error()}
 		}
+		n.summaries.setKeys(cfg.Cluster.Keys)
 	}
 	if t := cfg.Cluster.TLS; t != nil {
 		if err := n.identity.Use(t.Cert, t.Key, t.CA); err != nil {

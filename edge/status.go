@@ -31,6 +31,7 @@ func (n *Node) adminNode() admin.Node {
 		},
 		Metrics:       n.metrics.handler(),
 		Cluster:       n.clusterStatus,
+		Feed:          n.feed,
 		Explain:       n.explain,
 		Keys:          n.keys,
 		Purge:         n.purgeRequested,
@@ -114,6 +115,7 @@ func (n *Node) clusterStatus() admin.Cluster {
 	c := admin.Cluster{
 		Name: n.cfg.Name, Role: string(n.cfg.Cluster.Role), Version: n.cfg.Version,
 		UptimeSeconds: time.Since(n.started).Seconds(), Draining: n.draining.Load(),
+		SavedSeconds: time.Duration(n.sampler.saved.Load()).Seconds(), PurgesInFlight: n.purging.Load(), Now: n.sampler.current(),
 		Requests: counts(n.metrics.requests, "result"), PeerRPCs: counts(n.metrics.rpcs, "result"),
 	}
 	t := n.topo.Load()
@@ -136,6 +138,7 @@ func (n *Node) clusterStatus() admin.Cluster {
 		have.SetHashes[r.Partition] = fmt.Sprintf("%016x", r.SetHash)
 		replicas[r.Member] = have
 	}
+	now := time.Now()
 	for _, m := range t.members {
 		am := admin.Member{
 			Name: m.Name, Role: m.Role, State: string(m.State), Peer: m.PeerAddr,
@@ -143,6 +146,10 @@ func (n *Node) clusterStatus() admin.Cluster {
 		}
 		if am.Self {
 			am.Peer = n.listeners[lnPeer].Addr().String()
+			own := n.summary()
+			am.Summary = &own
+		} else if m.State == gossip.StateAlive || m.State == gossip.StateSuspect {
+			am.Summary = n.summaries.latest(m.Name, now) // what the dead said last misleads
 		}
 		c.Members = append(c.Members, am)
 	}
@@ -180,18 +187,32 @@ func (n *Node) clusterStatus() admin.Cluster {
 			AgeSeconds: cs.Age.Seconds(), WouldRefuse: cs.WouldRefuse, Wrong: cs.Wrong,
 		})
 	}
+	c.HitRatio = hitRatio(c.Requests)
+	return c
+}
+
+// watchedStatus is clusterStatus for an open page: it asks the others to speak
+// for themselves, too.
+func (n *Node) watchedStatus() admin.Cluster {
+	n.askSummaries(time.Now())
+	return n.clusterStatus()
+}
+
+// hitRatio is the share of the requests, counted by result, that no origin or
+// shield had to answer in full.
+func hitRatio(requests map[string]uint64) float64 {
 	total, hits := uint64(0), uint64(0)
-	for r, v := range c.Requests {
+	for r, v := range requests {
 		total += v
 		switch result(r) {
 		case resHit, resStale, resRevalidated, resPeer, resNegative, resCatalog:
 			hits += v
 		}
 	}
-	if total > 0 {
-		c.HitRatio = float64(hits) / float64(total)
+	if total == 0 {
+		return 0
 	}
-	return c
+	return float64(hits) / float64(total)
 }
 
 // paramsOf returns the planned filter of a partition, by its name: what its

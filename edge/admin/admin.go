@@ -57,10 +57,12 @@ func New(cfg Config) http.Handler {
 
 	guarded := func(method, path string, h http.HandlerFunc) { mux.Handle(path, a.guard(only(method, h))) }
 	guarded(http.MethodGet, "/{$}", page("index.html"))
-	guarded(http.MethodGet, "/web/app.js", page("app.js"))
-	guarded(http.MethodGet, "/web/style.css", page("style.css"))
+	for _, name := range []string{"style.css", "icon.svg", "format.js", "draw.js", "app.js", "explain.js"} {
+		guarded(http.MethodGet, "/web/"+name, page(name))
+	}
 	guarded(http.MethodGet, "/metrics", a.metrics)
 	guarded(http.MethodGet, "/v1/cluster", a.cluster)
+	guarded(http.MethodGet, "/v1/stream", a.stream)
 	guarded(http.MethodGet, "/v1/explain", a.explain)
 	guarded(http.MethodGet, "/v1/keys", a.keys)
 	guarded(http.MethodPost, "/v1/purge", a.purge)

@@ -361,8 +361,8 @@ func TestAdmin_answerThatIsNoJSON(t *testing.T) {
 // The page loads nothing from elsewhere, and has nothing inline that its
 // policy would refuse.
 func TestPage_isSelfContained(t *testing.T) {
-	h := New(Config{})
-	for _, path := range []string{"/", "/web/app.js", "/web/style.css"} {
+	h := New(Config{Node: new(fake).node()})
+	for _, path := range pagePaths(t) {
 		r := do(h, "GET", path, "")
 		body := text(t, r)
 		if p := r.Header.Get("Content-Security-Policy"); !strings.HasPrefix(p, "default-src 'none';") || strings.Contains(p, "unsafe") || strings.Contains(p, "*") {
@@ -379,27 +379,58 @@ func TestPage_isSelfContained(t *testing.T) {
 	}
 }
 
+// pagePaths are where the page and its files are.
+func pagePaths(t *testing.T) []string {
+	t.Helper()
+	files, err := web.ReadDir("web")
+	if err != nil {
+		t.Fatal(err)
+	}
+	paths := []string{"/"}
+	for _, f := range files {
+		if f.Name() != "index.html" {
+			paths = append(paths, "/web/"+f.Name())
+		}
+	}
+	return paths
+}
+
+// script is all of the page's scripts.
+func script(t *testing.T) []byte {
+	t.Helper()
+	var all []byte
+	for _, path := range pagePaths(t) {
+		if name, ok := strings.CutPrefix(path, "/"); ok && strings.HasSuffix(name, ".js") {
+			b, err := web.ReadFile(name)
+			if err != nil {
+				t.Fatal(err)
+			}
+			all = append(all, b...)
+		}
+	}
+	return all
+}
+
 // Every member that the script reads exists in the answers, by its JSON name.
 func TestPage_readsWhatThereIs(t *testing.T) {
 	names := map[string]bool{}
 	var collect func(t reflect.Type)
 	collect = func(typ reflect.Type) {
 		switch typ.Kind() {
-		case reflect.Slice:
+		case reflect.Slice, reflect.Pointer:
 			collect(typ.Elem())
 		case reflect.Struct:
 			for i := range typ.NumField() {
-				names[typ.Field(i).Tag.Get("json")] = true
+				name, _, _ := strings.Cut(typ.Field(i).Tag.Get("json"), ",")
+				names[name] = true
 				collect(typ.Field(i).Type)
 			}
 		}
 	}
 	collect(reflect.TypeFor[Cluster]())
 	collect(reflect.TypeFor[Explanation]())
-	script, err := web.ReadFile("web/app.js")
-	if err != nil {
-		t.Fatal(err)
-	}
+	collect(reflect.TypeFor[History]())
+	script := script(t)
 	found := 0
 	// Names with an underscore are ours alone: the browser's have none.
 	for _, m := range regexp.MustCompile(`\.([a-z]+(?:_[a-z]+)+)\b`).FindAllSubmatch(script, -1) {

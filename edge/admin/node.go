@@ -23,9 +23,10 @@ type Node struct {
 	// Metrics serves the Prometheus exposition.
 	Metrics http.Handler
 
-	// Cluster describes the node and what it knows of the others. It is
-	// called once a second for each open status page.
+	// Cluster describes the node and what it knows of the others.
 	Cluster func() Cluster
+	// Feed is what open status pages watch; nil: they can't.
+	Feed *Feed
 
 	// Explain tells what a request would meet, without sending anything. The
 	// URL is absolute, http or https, with a host.
@@ -80,6 +81,61 @@ type Cluster struct {
 	PeerRPCs    map[string]uint64 `json:"peer_rpcs"`    // by result, as edged_peer_rpcs_total
 	RPCsSkipped uint64            `json:"rpcs_skipped"` // look-ups that the filters answered for all peers
 	HitRatio    float64           `json:"hit_ratio"`    // 0 to 1; 0 before the first request
+
+	// SavedSeconds is what the skipped look-ups would have waited for one peer
+	// each, at the mean round trip of the moment.
+	SavedSeconds float64 `json:"saved_seconds"`
+
+	PurgesInFlight int64 `json:"purges_in_flight"` // sent by this node and not acknowledged by all
+
+	Now Sample `json:"now"` // the last second
+}
+
+// A Sample is one second of a node. Shares are of that second's requests, 0 to
+// 1, and 0 when there were none.
+type Sample struct {
+	At  int64   `json:"at"` // Unix time in seconds
+	RPS float64 `json:"rps"`
+
+	Own    float64 `json:"own"`    // answered from the own store, stale ones included
+	Absent float64 `json:"absent"` // answered from a remembered absence or a catalog
+	Peer   float64 `json:"peer"`
+	Shield float64 `json:"shield"`
+	Origin float64 `json:"origin"` // misses and validations
+	Other  float64 `json:"other"`  // past the cache, and errors
+
+	// The percentiles are of the last ten seconds, interpolated in the buckets
+	// of edged_request_duration_seconds; 0 without requests.
+	P50 float64 `json:"p50_ms"`
+	P99 float64 `json:"p99_ms"`
+
+	Skipped float64 `json:"skipped"` // look-ups a second that asked no peer, by the filters
+	Sent    float64 `json:"sent"`    // peer requests a second
+}
+
+// History is the last samples, oldest first.
+type History struct {
+	SpanSeconds int      `json:"span_seconds"` // what it covers once it is full
+	Samples     []Sample `json:"samples"`
+}
+
+// A Summary is what a member says of itself to a node whose status page is
+// open.
+type Summary struct {
+	Name        string  `json:"name"`
+	Now         Sample  `json:"now"`
+	HitRatio    float64 `json:"hit_ratio"` // since its start, as [Cluster]
+	RPCsSkipped uint64  `json:"rpcs_skipped"`
+	Stored      int64   `json:"stored_bytes"`
+	Limit       int64   `json:"limit_bytes"`
+	Holds       []Held  `json:"holds"` // its replicas of the others' filters
+}
+
+// Held is one replica: whose filter, and how well it is known.
+type Held struct {
+	Member     string  `json:"member"`
+	State      string  `json:"state"` // as edged_replica_state
+	AgeSeconds float64 `json:"age_seconds"`
 }
 
 // MemberKeys is which cluster keys a member has. A key is shown as the first 8
@@ -100,6 +156,10 @@ type Member struct {
 	Self        bool    `json:"self"`
 	ShareOfRing float64 `json:"share_of_ring"` // 0 to 1
 	Replica     Replica `json:"replica"`       // of its filter, as this node holds it; zero for the node itself
+
+	// Summary is what the member said of itself, when it was asked while a
+	// status page was open; nil when it was not, or did not answer.
+	Summary *Summary `json:"summary,omitempty"`
 }
 
 // Replica is what a node holds of a peer's filters.

@@ -6,15 +6,15 @@ import (
 	"path"
 )
 
-// The page is three files as they are served: no build step, nothing from
+// The page is its files as they are served: no build step, nothing from
 // elsewhere.
 //
-//go:embed web/index.html web/app.js web/style.css
+//go:embed web
 var web embed.FS
 
 // contentPolicy lets the page load its own script and style, and ask this API;
 // nothing else, from nowhere else, and nobody may frame it.
-const contentPolicy = "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; " +
+const contentPolicy = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; " +
 	"base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
 
 // page serves one of the embedded files.
@@ -24,7 +24,9 @@ func page(name string) http.HandlerFunc {
 		panic(err) // the line above go:embed lacks it
 	}
 	// Written down, since the types of the machine may differ.
-	typ := map[string]string{".html": "text/html; charset=utf-8", ".js": "text/javascript; charset=utf-8", ".css": "text/css; charset=utf-8"}[path.Ext(name)]
+	typ := map[string]string{
+		".html": "text/html; charset=utf-8", ".js": "text/javascript; charset=utf-8", ".css": "text/css; charset=utf-8", ".svg": "image/svg+xml",
+	}[path.Ext(name)]
 	return func(w http.ResponseWriter, _ *http.Request) {
 		h := w.Header()
 		h.Set("Content-Type", typ)

@@ -23,13 +23,18 @@ func (a *api) cluster(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	c := a.node.Cluster()
+	complete(&c)
+	a.answer(w, c)
+}
+
+// complete leaves no null in c.
+func complete(c *Cluster) {
 	c.Members = list(c.Members)
 	c.Partitions = list(c.Partitions)
 	c.Catalogs = list(c.Catalogs)
 	c.Negative.Refused = table(c.Negative.Refused)
 	c.Requests = table(c.Requests)
 	c.PeerRPCs = table(c.PeerRPCs)
-	a.answer(w, c)
 }
 
 func (a *api) keys(w http.ResponseWriter, r *http.Request) {

@@ -1,146 +1,76 @@
 "use strict";
 
-// The page asks /v1/cluster once a second and shows what it says. Text from
-// the node only ever becomes text, never markup.
-
-const byId = (id) => document.getElementById(id);
-
-// el makes an element: its class, then children, which are text or elements.
-function el(tag, cls, ...children) {
-  const e = document.createElement(tag);
-  if (cls) e.className = cls;
-  e.append(...children.map((c) => (c instanceof Node ? c : String(c))));
-  return e;
-}
-
-function setText(id, text) {
-  const e = byId(id);
-  if (e.textContent !== text) e.textContent = text;
-}
-
-const whole = new Intl.NumberFormat("en");
-const count = (n) => whole.format(Math.round(n));
-const percent = (x, digits = 1) => (100 * x).toFixed(digits) + " %";
-// A false-positive rate may be very small: two digits that mean something.
-const rate = (x) => (x === 0 ? "0 %" : Number((100 * x).toPrecision(2)) + " %");
-
-function short(n) {
-  for (const [unit, size] of [["G", 1e9], ["M", 1e6], ["k", 1e4]]) {
-    if (n >= size) return (n / (unit === "k" ? 1e3 : size)).toFixed(n >= 10 * size ? 0 : 1) + " " + unit;
-  }
-  return n >= 100 || Number.isInteger(n) ? count(n) : n.toFixed(1);
-}
-
-function bytes(n) {
-  const units = ["B", "KiB", "MiB", "GiB", "TiB"];
-  let i = 0;
-  while (n >= 1024 && i < units.length - 1) { n /= 1024; i++; }
-  return (i === 0 || n >= 100 ? Math.round(n) : n.toFixed(1)) + " " + units[i];
-}
-
-function seconds(s) {
-  if (s < 1) return (1000 * s).toFixed(0) + " ms";
-  if (s < 60) return s.toFixed(1) + " s";
-  if (s < 3600) return Math.floor(s / 60) + " min";
-  if (s < 86400) return Math.floor(s / 3600) + " h " + Math.floor((s % 3600) / 60) + " min";
-  return Math.floor(s / 86400) + " d " + Math.floor((s % 86400) / 3600) + " h";
-}
-
-// Unknown states are shown without a colour.
-const colours = {
-  alive: "good", suspect: "warn", failed: "bad", left: "",
-  live: "good", fetching: "warn", gap: "warn", stale: "warn", absent: "warn",
-  diverged: "bad", quarantine: "bad", dead: "bad",
-  yes: "good", no: "", unknown: "warn",
-};
-const state = (s) => el("span", "state " + (colours[s] ?? ""), s || "–");
-
-// gauge shows a share of a whole, with a mark at the plan when there is one.
-function gauge(label, text, share, plan) {
-  const bar = el("i", share > 1 || (plan && share > plan) ? "over" : "");
-  bar.style.width = Math.min(100, 100 * share) + "%";
-  const track = el("div", "track", bar);
-  track.setAttribute("role", "img");
-  track.setAttribute("aria-label", label + ": " + percent(share));
-  if (plan) {
-    const mark = el("b");
-    mark.style.left = Math.min(99, 100 * plan) + "%";
-    mark.title = "plan: " + percent(plan);
-    track.append(mark);
-  }
-  return el("div", "gauge", el("div", "", el("span", "", label), el("span", "", text)), track);
-}
-
-function fillList(dl, pairs) {
-  dl.replaceChildren(...pairs.flatMap(([name, value, cls]) => [el("dt", "", name), el("dd", cls ?? "", value)]));
-}
-
-function list(pairs) {
-  const dl = el("dl");
-  fillList(dl, pairs);
-  return dl;
-}
+// The page watches /v1/stream: the last 15 minutes first, then the state once
+// a second. One voice speaks to screen readers: the line "link", which changes
+// only when something does.
 
 const sum = (o) => Object.values(o).reduce((a, b) => a + b, 0);
 const ratio = (a, b) => (b > 0 ? a / b : 0);
 
-// Plots: one value a second, for 15 minutes.
-const plotLength = 900;
-const plots = { "rps-plot": [], "hits-plot": [] };
-
-function plot(id, value, top) {
-  const values = plots[id];
-  values.push(value);
-  if (values.length > plotLength) values.shift();
-  const max = top ?? Math.max(1, ...values.filter((v) => v !== null));
-  const from = plotLength - values.length;
-  const points = values.flatMap((v, i) => (v === null ? [] : [(from + i) + "," + (98 - (96 * v) / max).toFixed(1)]));
-  byId(id).querySelector("polyline").setAttribute("points", points.join(" "));
-}
-
-// hits are answers that no origin, shield or peer was asked for.
-const ownHits = (r) => (r.hit ?? 0) + (r.stale ?? 0) + (r.negative ?? 0) + (r.catalog ?? 0);
-
-let before = null; // the last answer, with the time it came
-
-function showTraffic(c, now) {
-  const total = sum(c.requests);
-  const sent = sum(c.peer_rpcs);
-  setText("hits", total ? percent(c.hit_ratio) : "–");
+function showTraffic(c) {
+  const s = c.now, busy = (f) => (x) => (x.rps > 0 ? f(x) : null);
+  setText("rps", short(s.rps));
+  setText("hits", sum(c.requests) ? percent(c.hit_ratio) : "–");
+  setText("p50", milliseconds(s.p50_ms));
+  setText("p99", milliseconds(s.p99_ms));
   setText("skipped", short(c.rpcs_skipped));
-  setText("sent", short(sent));
-  if (before && c.uptime_seconds >= before.c.uptime_seconds) {
-    const span = (now - before.now) / 1000;
-    const more = total - sum(before.c.requests);
-    setText("rps", short(more / span));
-    setText("skipped-now", short((c.rpcs_skipped - before.c.rpcs_skipped) / span) + " a second");
-    setText("sent-now", short((sent - sum(before.c.peer_rpcs)) / span) + " a second");
-    const now1 = more > 0 ? (ownHits(c.requests) - ownHits(before.c.requests)) / more : null;
-    setText("hits-now", now1 === null ? "since the start" : "since the start; now " + percent(now1));
-    plot("rps-plot", more / span);
-    plot("hits-plot", now1, 1);
-  }
-  before = { c, now };
+  setText("saved", c.saved_seconds > 0 ? "saved " + seconds(c.saved_seconds) + " of waiting" : "");
+  setText("skipped-now", short(s.skipped));
+  setText("sent-now", short(s.sent));
+  if (document.hidden) return; // nobody looks; the samples are kept
+  setText("rps-key", "at most " + short(plot("rps-plot", [(x) => x.rps], { peak: true })) + " in the last " + Math.ceil(pastSpan() / 60) + " min");
+  plot("hits-plot", [busy((x) => x.own), busy((x) => x.absent), busy((x) => x.peer), busy((x) => x.shield + x.origin)], { top: 1, stacked: true });
+  setText("latency-key", "at most " + milliseconds(plot("latency-plot", [(x) => x.p50_ms || null, (x) => x.p99_ms || null], { peak: true })));
+  plot("rpcs-plot", [(x) => x.skipped, (x) => x.sent], { peak: true });
 }
 
 function showMembers(c) {
-  byId("members").replaceChildren(...c.members.map((m) => {
-    const name = el("th", "", m.name + (m.self ? " (this node)" : ""));
+  drawRing(c.members);
+  replace(byId("members"), ...c.members.map((m, i) => {
+    const name = el("th", "", i + 1 + ". " + m.name + (m.self ? " (this node)" : ""));
     name.scope = "row";
-    const r = m.replica;
-    const known = !m.self && r.state;
-    return el("tr", "",
-      name, el("td", "", state(m.state)), el("td", "", m.role), el("td", "", m.peer),
-      el("td", "n", percent(m.share_of_ring)),
+    const r = m.replica, known = !m.self && r.state, s = m.summary?.now;
+    const n = (text) => el("td", "n", text);
+    return el("tr", m.state === "failed" ? "failed" : "",
+      name, el("td", "", state(m.state)), n(percent(m.share_of_ring)),
+      n(s ? short(s.rps) : "–"),
+      el("td", "", s && s.rps > 0 ? shares([["own store", s.own], ["absence", s.absent], ["peer", s.peer], ["shield or origin", s.shield + s.origin]]) : "–"),
+      n(s ? milliseconds(s.p50_ms) : "–"), n(s ? milliseconds(s.p99_ms) : "–"),
+      n(m.summary ? percent(ratio(m.summary.stored_bytes, m.summary.limit_bytes), 0) : "–"),
       el("td", "", known ? state(r.state) : "–"),
-      el("td", "n", known ? seconds(r.age_seconds) : "–"),
-      el("td", "n", known ? count(r.keys) : "–"),
-      el("td", "n", known ? percent(r.fill) : "–"));
+      n(known ? seconds(r.age_seconds) : "–"), n(known ? count(r.keys) : "–"),
+      el("td", "", m.role + ", " + m.peer));
   }));
 }
 
+// Of more members than this, a cell shows the state alone.
+const roomForAges = 16;
+
+function showMatrix(c) {
+  const names = c.members.map((m) => m.name);
+  const corner = el("th", "", "holder");
+  corner.scope = "col";
+  const head = el("tr", "", corner, ...names.map((name, i) => { const th = el("th", "", names.length > roomForAges ? i + 1 : name); th.scope = "col"; th.title = name; return th; }));
+  const rows = c.members.map((m) => {
+    const th = el("th", "", m.name);
+    th.scope = "row";
+    const held = m.summary && new Map(m.summary.holds.map((h) => [h.member, h]));
+    return el("tr", "", th, ...names.map((name) => {
+      if (name === m.name) return el("td", "self", "·");
+      const h = held?.get(name);
+      if (!h) return el("td", "", held ? "–" : "?");
+      const cell = el("td", "", state(h.state));
+      if (names.length > roomForAges) cell.classList.add("narrow");
+      else cell.append(" " + seconds(h.age_seconds));
+      cell.title = m.name + " holds " + name + ": " + h.state + ", " + seconds(h.age_seconds);
+      return cell;
+    }));
+  });
+  replace(byId("matrix"), el("thead", "", head), el("tbody", "", ...rows));
+}
+
 function showPartitions(c) {
-  byId("partitions").replaceChildren(...c.partitions.map((p) => {
+  replace(byId("partitions"), ...c.partitions.map((p) => {
     const f = p.filter, b = p.bloom, s = p.store;
     return el("article", "card",
       el("h3", "", p.name),
@@ -165,83 +95,93 @@ function showPartitions(c) {
 
 function showRest(c) {
   const n = c.negative;
-  byId("negative").replaceChildren(
+  replace(byId("negative"),
     gauge("Memory", bytes(n.bytes) + " of " + bytes(n.limit_bytes), ratio(n.bytes, n.limit_bytes)),
     list([["Entries", count(n.entries)], ["Hits", count(n.hits)],
       ...Object.entries(n.refused).map(([why, k]) => ["Refused: " + why.replaceAll("_", " "), count(k)])]));
-  const table = (id, counts) => fillList(byId(id), Object.entries(counts).sort((a, b) => b[1] - a[1] || (a[0] < b[0] ? -1 : 1)).map(([k, v]) => [k, count(v)]));
-  table("requests", c.requests);
-  table("rpcs", c.peer_rpcs);
+  const counted = (id, counts) => fillList(byId(id), Object.entries(counts).sort((a, b) => b[1] - a[1] || (a[0] < b[0] ? -1 : 1)).map(([k, v]) => [k, count(v)]));
+  counted("requests", c.requests);
+  counted("rpcs", c.peer_rpcs);
+  fillList(byId("purges"), [["In flight from this node", count(c.purges_in_flight), c.purges_in_flight > 0 ? "warn" : ""]]);
   byId("catalogs-card").hidden = c.catalogs.length === 0;
-  byId("catalogs").replaceChildren(...c.catalogs.map((k) => el("div", "", el("strong", "", k.site), list([
+  replace(byId("catalogs"), ...c.catalogs.map((k) => el("div", "", el("strong", "", k.site), list([
     ["Mode", k.effective + (k.reason ? " (" + k.mode + ", but " + k.reason + ")" : ""), k.reason ? "warn" : ""],
     ["Paths", count(k.paths)], ["Age", seconds(k.age_seconds)],
     ["Would refuse", count(k.would_refuse)], ["Wrong", count(k.wrong), k.wrong ? "bad" : ""],
   ]))));
 }
 
-async function ask(path) {
-  const r = await fetch(path, { cache: "no-store", signal: AbortSignal.timeout(5000) });
-  let v;
-  try { v = await r.json(); } catch { throw new Error("HTTP status " + r.status); }
-  if (!r.ok) throw new Error(v.error ?? "HTTP status " + r.status);
-  return v;
-}
-
 function link(text, cls) {
   setText("link", text);
   byId("link").className = cls;
-  document.documentElement.classList.toggle("stale", cls === "bad");
 }
 
-async function poll() {
+// notice says why the page does not move; "" when it does.
+function notice(text) {
+  byId("notice").hidden = text === "";
+  setText("notice", text);
+  document.documentElement.classList.toggle("stale", text !== "");
+}
+
+function show(c) {
+  setText("name", c.name);
+  document.title = c.name + " – edged";
+  setText("about", c.role + ", version " + c.version + ", up " + seconds(c.uptime_seconds));
+  showTraffic(c);
+  showMembers(c);
+  showMatrix(c);
+  showPartitions(c);
+  showRest(c);
+  const ill = c.members.filter((m) => m.state !== "alive" && m.state !== "left");
+  const dead = ill.some((m) => m.state === "failed");
+  link(c.draining ? "draining" : ill.length ? ill.map((m) => m.name + " " + m.state).slice(0, 3).join(", ") + (ill.length > 3 ? " and " + (ill.length - 3) + " more" : "") : "all " + c.members.length + " members well",
+    dead ? "bad" : c.draining || ill.length ? "warn" : "good");
+}
+
+// once shows the state as it is, where there is no stream.
+async function once(why) {
   try {
-    const c = await ask("/v1/cluster");
-    setText("name", c.name);
-    document.title = c.name + " – edged";
-    setText("about", c.role + ", version " + c.version + ", up " + seconds(c.uptime_seconds));
-    showTraffic(c, performance.now());
-    showMembers(c);
-    showPartitions(c);
-    showRest(c);
-    const ill = c.members.filter((m) => m.state !== "alive" && m.state !== "left").length;
-    link(c.draining ? "draining" : ill ? ill + " of " + c.members.length + " members not well" : "all members well", c.draining || ill ? "warn" : "good");
+    show(await ask("/v1/cluster"));
+    notice(why + " What is shown is from " + new Date().toLocaleTimeString() + ".");
   } catch (err) {
-    link("no answer from this node: " + err.message, "bad");
+    link("no answer", "bad");
+    notice("This node does not answer (" + err.message + "). Trying again.");
   }
-  setTimeout(poll, 1000);
 }
 
-function table(heads, rows) {
-  const head = el("tr", "", ...heads.map((h) => { const th = el("th", "", h); th.scope = "col"; return th; }));
-  return el("div", "scroll", el("table", "", el("thead", "", head),
-    el("tbody", "", ...rows.map((cells) => el("tr", "", ...cells.map((c) => el("td", "", c)))))));
+const retryAfter = 2000, silence = 5000; // milliseconds
+
+function watch() {
+  if (!("EventSource" in window)) {
+    once("This browser has no server-sent events, so the page does not move: reload it to see more.");
+    return;
+  }
+  const source = new EventSource("/v1/stream");
+  let timer;
+  const again = () => {
+    clearTimeout(timer);
+    source.close();
+    once("Live updates are interrupted.").finally(() => setTimeout(watch, retryAfter));
+  };
+  const alive = () => {
+    clearTimeout(timer);
+    timer = setTimeout(again, silence);
+  };
+  alive();
+  source.addEventListener("error", again);
+  source.addEventListener("history", (event) => {
+    alive();
+    const h = JSON.parse(event.data);
+    past.span = h.span_seconds;
+    past.samples = h.samples;
+  });
+  source.addEventListener("state", (event) => {
+    alive();
+    const c = JSON.parse(event.data);
+    remember(c.now);
+    notice("");
+    show(c);
+  });
 }
 
-function showExplanation(e) {
-  const parts = [
-    el("p", "would", e.would),
-    list([["Method", e.method], ["Key", el("code", "", e.key)], ["Hash", el("code", "", e.hash)], ["Site", e.site], ["Partition", e.partition], ["Owner on the ring", e.owner || "–"]]),
-    table(["Step", "Result", "Rule"], e.steps.map((s) => [s.name, s.result, s.rule])),
-  ];
-  if (e.stored.length) {
-    parts.push(table(["Stored", "Status", "Variant", "Age", "Fresh for", "Size", "Tags"], e.stored.map((s) => [
-      (s.negative ? "negative entry" : "response") + (s.matches ? ", matches" : ""), s.status, s.variant || "–",
-      seconds(s.age_seconds), s.ttl_seconds >= 0 ? seconds(s.ttl_seconds) : "stale for " + seconds(-s.ttl_seconds), bytes(s.bytes), s.tags.join(" ") || "–"])));
-  }
-  if (e.filters.length) parts.push(table(["Member", "Its filter says"], e.filters.map((f) => [f.member, state(f.says)])));
-  byId("explanation").replaceChildren(...parts);
-}
-
-byId("explain").addEventListener("submit", async (event) => {
-  event.preventDefault();
-  const q = new URLSearchParams({ url: byId("url").value });
-  for (const line of byId("fields").value.split("\n")) if (line.trim()) q.append("header", line.trim());
-  try {
-    showExplanation(await ask("/v1/explain?" + q));
-  } catch (err) {
-    byId("explanation").replaceChildren(el("p", "bad", err.message));
-  }
-});
-
-poll();
+watch();
