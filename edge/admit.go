@@ -108,6 +108,7 @@ func splitTarget(r *http.Request) (path, query string, ok bool) {
 // than we do, so the connection ends.
 func (n *Node) reject(rq *request, reason string, status int, text string) bool {
 	n.metrics.rejected.WithLabelValues(reason).Inc()
+	rq.reason = "refused-" + reason
 	rq.hangUp = status == http.StatusBadRequest
 	n.failWith(rq, status, rfc9111.CacheStatus{}, text)
 	return false
@@ -140,6 +141,7 @@ func (n *Node) forwardHeader(rq *request, whole bool) http.Header {
 		shield.StripOverrides(h)
 		shield.SetForwarded(h, remoteAddr(rq.r), rq.r.Host, rq.scheme)
 	}
+	n.identifyHops(rq, h)
 	shield.AppendVia(h, rq.r.Proto, n.cfg.Name)
 	shield.AppendCDNLoop(h, n.cfg.Name)
 	return h

@@ -53,6 +53,7 @@ var partMetrics = []described{
 	{"edged_store_objects", "Stored responses.", []string{"tier", "partition"}},
 	{"edged_store_limit_bytes", "The hard limit of edged_store_bytes.", []string{"tier", "partition"}},
 	{"edged_store_evictions_total", "Responses that left the store, by reason.", []string{"tier", "reason", "partition"}},
+	{"edged_log_lines_dropped_total", "Lines of the log that were lost because they could not be written in time.", nil},
 	{"edged_inflight_bytes", "Memory of storable responses that are still arriving.", nil},
 	{"edged_negative_entries", "Remembered absences.", nil},
 	{"edged_negative_bytes", "Memory of remembered absences.", nil},
@@ -109,6 +110,11 @@ func (c *collector) Collect(ch chan<- prometheus.Metric) {
 			count("edged_store_evictions_total", v, "memory", reason, p.Name)
 		}
 	}
+	dropped := uint64(0)
+	if n.cfg.LogDropped != nil {
+		dropped = n.cfg.LogDropped()
+	}
+	count("edged_log_lines_dropped_total", dropped)
 	gauge("edged_inflight_bytes", float64(n.budget.Used()))
 
 	ns := n.negative.Stats()

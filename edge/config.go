@@ -51,6 +51,11 @@ type Config struct {
 	// Nil: the node has nothing to read.
 	Reread func() error
 
+	Log Log
+
+	// LogDropped tells how many lines of the log were lost; nil: none are.
+	LogDropped func() uint64
+
 	// Logger receives everything the node has to say; nil discards it.
 	Logger *slog.Logger
 }
@@ -216,6 +221,13 @@ type Catalog struct {
 	Refresh time.Duration // 0: 60 s
 }
 
+// Log is how the node logs. Who makes the Logger reads Format and Level.
+type Log struct {
+	Format string // "text" or "json"; empty: "text"
+	Level  string // "debug", "info", "warn" or "error"; empty: "info"
+	Access AccessLog
+}
+
 // Problem is one thing wrong with a Config: Path is the place in the
 // configuration file ("cache.partitions[0].share"), Text what is wrong and
 // what was expected instead.
@@ -271,6 +283,9 @@ func (c Config) WithDefaults() Config {
 		def(&s.Catalog.Refresh, time.Minute)
 	}
 	def(&c.Drain, 30*time.Second)
+	def(&c.Log.Format, "text")
+	def(&c.Log.Level, "info")
+	def(&c.Log.Access.Slow, 5*time.Second)
 	if c.Logger == nil {
 		c.Logger = slog.New(slog.DiscardHandler)
 	}
@@ -494,6 +509,11 @@ func (c Config) Problems() []Problem {
 		if s.Catalog.File != "" && s.Catalog.URL != "" {
 			bad(at+".catalog", "has a file and a url: want one of them")
 		}
+	}
+	oneOf(bad, "log.format", c.Log.Format, "text", "json")
+	oneOf(bad, "log.level", c.Log.Level, "debug", "info", "warn", "error")
+	if s := c.Log.Access.Sample; !(s >= 0 && s <= 1) {
+		bad("log.access.sample", "%s is not a share: want 0%% to 100%%", percent(s))
 	}
 	if c.Drain < 0 {
 		bad("drain", "%v is negative", c.Drain)

@@ -115,6 +115,7 @@ func (n *Node) pass(rq *request, why string, res result) {
 		k, err := resp.Body.Read(buf)
 		if k > 0 {
 			if n.write(rq, buf[:k]) != nil {
+				rq.reason = reasonBroken
 				n.count(rq, resError)
 				panic(http.ErrAbortHandler)
 			}
@@ -124,6 +125,7 @@ func (n *Node) pass(rq *request, why string, res result) {
 			break
 		}
 		if err != nil {
+			rq.reason = reasonBroken
 			n.count(rq, resError)
 			panic(http.ErrAbortHandler)
 		}
@@ -199,6 +201,7 @@ func (n *Node) tunnel(rq *request, resp *http.Response, why string, asked bool) 
 	h["Connection"], h["Upgrade"] = []string{"Upgrade"}, resp.Header["Upgrade"]
 	n.finishHead(rq, rfc9111.CacheStatus{Fwd: why, FwdStatus: resp.StatusCode, Detail: "origin"}, "")
 	delete(h, "Content-Type")
+	rq.status = http.StatusSwitchingProtocols
 	buffered.WriteString("HTTP/1.1 101 Switching Protocols\r\n")
 	h.Write(buffered)
 	buffered.WriteString("\r\n")

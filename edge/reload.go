@@ -148,6 +148,7 @@ func (c Config) fixedDifferences(o Config) (ps []Problem) {
 		{"filter.false_positive_rate", c.Filter.FalsePositiveRate, o.Filter.FalsePositiveRate},
 		{"filter.peers", c.Filter.Peers, o.Filter.Peers},
 		{"drain", c.Drain, o.Drain},
+		{"log", c.Log, o.Log},
 	} {
 		if !reflect.DeepEqual(d.a, d.b) {
 			ps = append(ps, Problem{d.key, restartNeeded})

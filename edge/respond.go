@@ -272,6 +272,7 @@ func (n *Node) stream(rq *request, out *outcome, rd *bodyReader, why string, col
 		return
 	}
 	if err := n.copyBody(rq, rd, skip, limit); err != nil {
+		rq.reason = reasonBroken
 		n.count(rq, resError)
 		if rq.r.Context().Err() == nil {
 			n.log.Debug("response broke off", "key", rq.key.URL, "err", err)
@@ -342,6 +343,7 @@ func (n *Node) copyBody(rq *request, rd *bodyReader, skip, limit int64) error {
 func (n *Node) finishHead(rq *request, cs rfc9111.CacheStatus, upstream string) {
 	h := rq.w.Header()
 	cs.Name = n.cfg.Name
+	rq.because(&cs)
 	var b []byte
 	if _, ok := rfc9111.ParseCacheStatus([]string{upstream}); ok && upstream != "" {
 		// What does not parse would take our own member with it.
@@ -366,13 +368,15 @@ func (n *Node) writeHead(rq *request, status int) {
 		// net/http adds the present one, as RFC 9110 §6.6.1 asks.
 		delete(rq.w.Header(), "Date")
 	}
+	rq.status, rq.headAfter = status, rq.extended.Sub(rq.began)
 	rq.w.WriteHeader(status)
 }
 
 // write sends part of a body, in a bounded time.
 func (n *Node) write(rq *request, p []byte) error {
 	n.extendWrite(rq)
-	_, err := rq.w.Write(p)
+	sent, err := rq.w.Write(p)
+	rq.sentBytes += int64(sent)
 	return err
 }
 
@@ -482,6 +486,8 @@ func (n *Node) count(rq *request, r result) {
 		return
 	}
 	rq.counted = true
+	took := time.Since(rq.began)
+	n.accessed(rq, r, took)
 	if rq.hop != shield.HopNone {
 		n.metrics.member.WithLabelValues(string(rq.hop), string(r)).Inc()
 		return
@@ -490,7 +496,7 @@ func (n *Node) count(rq *request, r result) {
 	if rq.site != nil {
 		site = rq.site.Name
 	}
-	n.metrics.request(site, r, time.Since(rq.began))
+	n.metrics.request(site, r, took)
 }
 
 // bodyAllowed reports whether a response with this status has content

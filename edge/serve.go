@@ -40,6 +40,13 @@ type request struct {
 	counted  bool
 	behind   bool // who asks knows of a purge that this node does not know yet
 	apart    bool // a part of what is asked for is being fetched: not to be waited for
+
+	// For the access log; id is made when it is first needed.
+	id        string
+	reason    string
+	status    int // 0: no head was sent
+	headAfter time.Duration
+	sentBytes int64
 }
 
 // serveClient is one client request's way.
@@ -331,6 +338,7 @@ func (n *Node) await(rq *request, f *flight, informed bool) bool {
 // abandon ends a request whose client has closed its side. net/http would send
 // an empty 200 if nothing were written, which somebody between may store.
 func (n *Node) abandon(rq *request) {
+	rq.reason = reasonGone
 	n.count(rq, resError)
 	panic(http.ErrAbortHandler)
 }

@@ -1,14 +1,18 @@
 package main
 
 import (
+	"context"
 	"encoding/json"
+	"errors"
 	"io"
 	"net/http"
 	"net/http/httptest"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"edged/edge/admin"
 )
@@ -85,12 +89,93 @@ func TestStatus(t *testing.T) {
 		t.Errorf("status --json: %v, %+v", err, got)
 	}
 
+	got = command(t, "", "status", "--admin", s.URL, "--check")
+	if want := "member b.[2J is suspect\n"; got.code != exitFailure || got.out != want || got.errOut != "" {
+		t.Errorf("status --check: %+v, want %q", got, want)
+	}
+
 	st.Draining = true
 	s = stubAdmin(t, "/v1/cluster", 200, st)
 	if got := command(t, "", "status", "--admin", s.URL); got.code != exitFailure || !strings.Contains(got.out, "draining") || got.errOut != "" {
 		t.Errorf("status of a draining node: %+v", got)
 	}
 }
+
+func TestStatus_check(t *testing.T) {
+	well := admin.Cluster{
+		Name: "a",
+		Members: []admin.Member{
+			{Name: "a", State: "alive", Self: true}, {Name: "b", State: "alive", Replica: admin.Replica{State: "live"}}, {Name: "c", State: "left"},
+		},
+		Partitions: []admin.Partition{{Name: "hot", Filter: admin.Filter{ExpectedRate: 0.01, ObservedRate: 0.5}, Bloom: admin.Bloom{PositiveMiss: 3}}},
+	}
+	for _, tt := range []struct {
+		name   string
+		change func(*admin.Cluster)
+		want   string
+	}{
+		{"all well", func(*admin.Cluster) {}, ""},
+		{"draining", func(c *admin.Cluster) { c.Draining = true }, "a is draining\n"},
+		{"a member failed", func(c *admin.Cluster) { c.Members[1].State = "failed" }, "member b is failed\n"},
+		{"a replica in a gap", func(c *admin.Cluster) { c.Members[1].Replica.State = "gap" }, "the replica of b's filter is gap\n"},
+		{"no replica yet", func(c *admin.Cluster) { c.Members[1].Replica.State = "" }, "the replica of b's filter is absent\n"},
+		{"pinned counters", func(c *admin.Cluster) { c.Partitions[0].Filter.PinnedCounters = 2 }, "partition hot: 2 counters of the filter are pinned\n"},
+		{"a wrong rate", func(c *admin.Cluster) { c.Partitions[0].Bloom.PositiveMiss = 300 }, "partition hot: the observed false-positive rate is 50%, expected 1%\n"},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			st := well
+			st.Members, st.Partitions = slices.Clone(well.Members), slices.Clone(well.Partitions)
+			tt.change(&st)
+			s := stubAdmin(t, "/v1/cluster", 200, st)
+			code := exitOK
+			if tt.want != "" {
+				code = exitFailure
+			}
+			if got := command(t, "", "status", "--check", "--admin", s.URL); got.out != tt.want || got.code != code || got.errOut != "" {
+				t.Errorf("got %+v, want %q and code %d", got, tt.want, code)
+			}
+		})
+	}
+}
+
+// Each look is one write that begins at the screen's top; a node that goes away
+// ends nothing, and is told of by the code.
+func TestStatus_watch(t *testing.T) {
+	s := stubAdmin(t, "/v1/cluster", 200, admin.Cluster{Name: "a"})
+	c := statusCmd{Watch: true, Interval: time.Millisecond, adminFlags: adminFlags{Admin: s.URL, Timeout: deadline}}
+	client, err := c.client()
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	defer cancel()
+	var looks []string
+	err = c.watch(ctx, writerFunc(func(p []byte) (int, error) {
+		looks = append(looks, string(p))
+		switch len(looks) {
+		case 2:
+			s.Close()
+		case 3:
+			cancel()
+		}
+		return len(p), nil
+	}), client)
+	if len(looks) != 3 || !errors.Is(err, errReported) {
+		t.Fatalf("%d looks, then %v", len(looks), err)
+	}
+	for i, want := range []string{"a (", "a (", errNoNode.Error()} {
+		if !strings.HasPrefix(looks[i], "\x1b[H"+want) || !strings.HasSuffix(looks[i], "\x1b[J") {
+			t.Errorf("look %d is %q, want %q from the top", i, looks[i], want)
+		}
+	}
+	if got := command(t, "", "status", "--watch", "--interval", "0s", "--admin", s.URL); got.code != exitUsage {
+		t.Errorf("an interval of nothing: %+v", got)
+	}
+}
+
+type writerFunc func(p []byte) (int, error)
+
+func (f writerFunc) Write(p []byte) (int, error) { return f(p) }
 
 func TestExplain(t *testing.T) {
 	x := admin.Explanation{

@@ -27,6 +27,7 @@ type document struct {
 	Filter   filterSection   `yaml:"filter"`
 	Purge    purgeSection    `yaml:"purge"`
 	Drain    time.Duration   `yaml:"drain,positive"`
+	Log      logSection      `yaml:"log"`
 	Sites    []siteSection   `yaml:"sites"`
 }
 
@@ -91,6 +92,18 @@ type filterSection struct {
 	Keys              int   `yaml:"keys,positive"`
 	FalsePositiveRate rate  `yaml:"false_positive_rate,positive"`
 	Peers             int   `yaml:"peers,positive"`
+}
+
+type logSection struct {
+	Format string        `yaml:"format"`
+	Level  string        `yaml:"level"`
+	Access accessSection `yaml:"access"`
+}
+
+type accessSection struct {
+	Sample rate           `yaml:"sample"`
+	Slow   *time.Duration `yaml:"slow"` // 0s: none is logged for being slow
+	Query  bool           `yaml:"query"`
 }
 
 type siteSection struct {
@@ -162,6 +175,17 @@ func (d *document) config() edge.Config {
 		},
 		Purge: edge.Purge(d.Purge),
 		Drain: d.Drain,
+		Log: edge.Log{
+			Format: d.Log.Format,
+			Level:  d.Log.Level,
+			Access: edge.AccessLog{Sample: float64(d.Log.Access.Sample), Query: d.Log.Access.Query},
+		},
+	}
+	if slow := d.Log.Access.Slow; slow != nil {
+		c.Log.Access.Slow = *slow
+		if *slow == 0 {
+			c.Log.Access.Slow = -1
+		}
 	}
 	if ttl := d.Negative.TTL; ttl != nil {
 		c.Negative.TTL = *ttl
@@ -206,6 +230,7 @@ func (d *document) config() edge.Config {
 // of the secret files are the caller's, for c holds only what was in them.
 func documentOf(c edge.Config, secrets secretFiles) *document {
 	enabled, local, ttl := !c.Filter.Off, !c.Filter.NoLocal, max(c.Negative.TTL, 0)
+	slow := max(c.Log.Access.Slow, 0)
 	d := &document{
 		Name:   c.Name,
 		Listen: listenSection(c.Listen),
@@ -234,6 +259,11 @@ func documentOf(c edge.Config, secrets secretFiles) *document {
 		},
 		Purge: purgeSection(c.Purge),
 		Drain: c.Drain,
+		Log: logSection{
+			Format: c.Log.Format,
+			Level:  c.Log.Level,
+			Access: accessSection{Sample: rate(c.Log.Access.Sample), Slow: &slow, Query: c.Log.Access.Query},
+		},
 	}
 	for _, p := range c.Cache.Partitions {
 		d.Cache.Partitions = append(d.Cache.Partitions, partitionSection{

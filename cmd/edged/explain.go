@@ -23,7 +23,11 @@ func (explainCmd) Help() string {
 Examples:
 
     edged explain http://www.example.com/a.css
-    edged explain -H 'Accept-Encoding: gzip' -H 'Cache-Control: no-cache' http://www.example.com/`
+    edged explain -H 'Accept-Encoding: gzip' -H 'Cache-Control: no-cache' http://www.example.com/
+    edged explain --json http://www.example.com/a.css | jq -r .would
+
+Exit code: 0 when the node explained it, 1 when it does not answer or has no site for the URL, 2 for
+wrong usage.`
 }
 
 // Run shows what would happen to a request.

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -42,17 +43,22 @@ Exit code: 0 after a clean stop, 1 for a failure, 2 for wrong usage or configura
 }
 
 type logFlags struct {
-	LogFormat string `enum:"text,json" default:"text" help:"Form of the log: text or json."`
-	LogLevel  string `enum:"debug,info,warn,error" default:"info" help:"Least level that is logged: debug, info, warn or error."`
+	LogFormat string `enum:",text,json" default:"" placeholder:"FORM" help:"Form of the log, instead of log.format: text or json."`
+	LogLevel  string `enum:",debug,info,warn,error" default:"" placeholder:"LEVEL" help:"Least level that is logged, instead of log.level: debug, info, warn or error."`
 }
 
-func (f logFlags) logger(w io.Writer) *slog.Logger {
+// override puts the flags that were given in the configuration's place.
+func (f logFlags) override(log *edge.Log) {
+	log.Format, log.Level = cmp.Or(f.LogFormat, log.Format), cmp.Or(f.LogLevel, log.Level)
+}
+
+func newLogger(w io.Writer, cfg edge.Log) *slog.Logger {
 	var level slog.Level
-	if err := level.UnmarshalText([]byte(f.LogLevel)); err != nil {
-		level = slog.LevelInfo // unreachable: the flag is an enum of its names
+	if err := level.UnmarshalText([]byte(cfg.Level)); err != nil {
+		level = slog.LevelInfo // unreachable: the configuration has been checked
 	}
 	opts := &slog.HandlerOptions{Level: level}
-	if f.LogFormat == "json" {
+	if cfg.Format == "json" {
 		return slog.New(slog.NewJSONHandler(w, opts))
 	}
 	return slog.New(slog.NewTextHandler(w, opts))
@@ -60,12 +66,15 @@ func (f logFlags) logger(w io.Writer) *slog.Logger {
 
 // Run runs the node until a signal, or until the node stops by itself.
 func (c *runCmd) Run(p *process) error {
-	log := c.logger(p.stderr)
 	src := source{file: c.Config, stdin: p.stdin, flags: c.overrides, env: p.env, host: p.host}
 	l, err := src.load()
 	if err != nil {
 		return usageError{err}
 	}
+	c.override(&l.config.Log)
+	queue := newLogQueue(p.stderr)
+	defer queue.Close()
+	log := newLogger(queue, l.config.Log)
 	l.warn(log)
 
 	// Before New, so that a signal that comes while it starts is not lost.
@@ -79,7 +88,7 @@ func (c *runCmd) Run(p *process) error {
 	}
 	notify := newNotifier(p.env, log)
 	r := &reloader{src: src, log: log, notify: notify}
-	r.complete = func(cfg edge.Config) edge.Config { return c.complete(cfg, log) }
+	r.complete = func(cfg edge.Config) edge.Config { return c.complete(cfg, log, queue) }
 	cfg := r.complete(l.config)
 	cfg.Inherited, cfg.Reread = inherited, r.reload
 	if old != nil {
@@ -160,9 +169,10 @@ func (c *runCmd) goAway(node *edge.Node, up *upgrade, notify *notifier, dead fun
 }
 
 // complete adds what only the process knows.
-func (c *runCmd) complete(cfg edge.Config, log *slog.Logger) edge.Config {
+func (c *runCmd) complete(cfg edge.Config, log *slog.Logger, queue *logQueue) edge.Config {
 	cfg.Version = readBuild().Version
-	cfg.Logger = log
+	cfg.Logger, cfg.LogDropped = log, queue.Dropped
+	c.override(&cfg.Log)
 	return cfg
 }
 

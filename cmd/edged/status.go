@@ -1,19 +1,27 @@
 package main
 
 import (
+	"bytes"
 	"cmp"
 	"context"
+	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"maps"
+	"os/signal"
 	"slices"
 	"strings"
+	"syscall"
 	"time"
 
 	"edged/edge/admin"
 )
 
 type statusCmd struct {
+	Watch    bool          `short:"w" help:"Show it again and again, on a cleared screen, until Ctrl-C."`
+	Interval time.Duration `default:"2s" help:"How often, with --watch (${default})."`
+	Check    bool          `help:"Print only what is wrong; exit code 1 when anything is."`
 	adminFlags
 }
 
@@ -23,9 +31,16 @@ func (statusCmd) Help() string {
 Examples:
 
     edged status
+    edged status --watch
+    edged status --check && echo all is well
     edged status --admin 10.0.0.7:9901 --token-file /etc/edged/token --json
 
-Exit code: 0 when the node answers and is in service, 1 when it does not or drains.`
+With --watch and --json it prints one line of JSON each time.
+
+Exit code: 0 when the node answers and is in service, 1 when it does not or drains, 2 for wrong usage.
+With --check also 1 when a member is suspect or failed, a replica of an alive member's filter is not in
+step, a filter's counters are pinned, or a partition's observed false-positive rate is twice the expected
+one. With --watch that of the last look at the node.`
 }
 
 // Run shows the node's state.
@@ -34,20 +49,106 @@ func (c *statusCmd) Run(p *process) error {
 	if err != nil {
 		return err
 	}
+	if !c.Watch {
+		return c.show(context.Background(), p.stdout, client)
+	}
+	if c.Interval <= 0 {
+		return usagef("--interval %v: want above 0s", c.Interval)
+	}
+	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM)
+	defer stop()
+	return c.watch(ctx, p.stdout, client)
+}
+
+// watch shows the state again and again until ctx ends. Each screen is written
+// at once, so that it does not flicker; a node that does not answer may come
+// back, so that ends nothing.
+func (c *statusCmd) watch(ctx context.Context, w io.Writer, client *adminClient) error {
+	tick := time.NewTicker(c.Interval)
+	defer tick.Stop()
+	for {
+		var screen bytes.Buffer
+		err := c.show(ctx, &screen, client)
+		if ctx.Err() != nil {
+			return nil // in the middle of a look: the one before has been told of
+		}
+		if err != nil && !errors.Is(err, errReported) {
+			fmt.Fprintf(&screen, "%v\n", err)
+		}
+		if !c.JSON {
+			// Home, and after the text clear the rest (ECMA-48 CUP and ED).
+			text := strings.ReplaceAll(screen.String(), "\n", "\x1b[K\n")
+			screen.Reset()
+			screen.WriteString("\x1b[H" + text + "\x1b[J")
+		}
+		if _, werr := w.Write(screen.Bytes()); werr != nil {
+			return werr
+		}
+		select {
+		case <-ctx.Done():
+			if err != nil {
+				return errReported
+			}
+			return nil
+		case <-tick.C:
+		}
+	}
+}
+
+// show looks at the node once.
+func (c *statusCmd) show(ctx context.Context, w io.Writer, client *adminClient) error {
 	var st admin.Cluster
-	raw, err := client.get(context.Background(), "/v1/cluster", nil, &st)
+	raw, err := client.get(ctx, "/v1/cluster", nil, &st)
 	if err != nil {
 		return err
 	}
-	if c.JSON {
-		err = printRaw(p.stdout, raw)
-	} else {
-		err = printStatus(p.stdout, st)
+	wrongs := ills(st)
+	switch {
+	case c.JSON && c.Watch:
+		var line bytes.Buffer
+		if err = json.Compact(&line, raw); err == nil {
+			line.WriteByte('\n')
+			_, err = w.Write(line.Bytes())
+		}
+	case c.JSON:
+		err = printRaw(w, raw)
+	case c.Check:
+		for _, wrong := range wrongs {
+			fmt.Fprintln(w, wrong)
+		}
+	default:
+		err = printStatus(w, st)
 	}
-	if err == nil && st.Draining {
+	if err == nil && (st.Draining || c.Check && len(wrongs) > 0) {
 		err = errReported
 	}
 	return err
+}
+
+// ills says what is wrong with the node or its cluster, one line each.
+func ills(st admin.Cluster) []string {
+	var all []string
+	ill := func(format string, args ...any) { all = append(all, fmt.Sprintf(format, args...)) }
+	if st.Draining {
+		ill("%s is draining", printable(st.Name))
+	}
+	for _, m := range st.Members {
+		switch {
+		case m.State == "suspect" || m.State == "failed":
+			ill("member %s is %s", printable(m.Name), m.State)
+		case m.State == "alive" && !m.Self && m.Replica.State != "live":
+			ill("the replica of %s's filter is %s", printable(m.Name), printable(cmp.Or(m.Replica.State, "absent")))
+		}
+	}
+	for _, p := range st.Partitions {
+		if p.Filter.PinnedCounters > 0 {
+			ill("partition %s: %d counters of the filter are pinned", printable(p.Name), p.Filter.PinnedCounters)
+		}
+		if p.Bloom.PositiveMiss > fewLookups && p.Filter.ObservedRate > 2*p.Filter.ExpectedRate {
+			ill("partition %s: the observed false-positive rate is %s, expected %s", printable(p.Name), percent(p.Filter.ObservedRate), percent(p.Filter.ExpectedRate))
+		}
+	}
+	return all
 }
 
 func printStatus(w io.Writer, st admin.Cluster) error {
@@ -92,7 +193,9 @@ func printStatus(w io.Writer, st admin.Cluster) error {
 	}
 
 	fmt.Fprintf(w, "\nrequests: %s; hit ratio %s\n", counts(st.Requests), percent(st.HitRatio))
-	fmt.Fprintf(w, "peer RPCs: %s; skipped, as every filter said absent: %d\n", counts(st.PeerRPCs), st.RPCsSkipped)
+	fmt.Fprintf(w, "peer RPCs: %s; skipped, as every filter said absent: %d, which saved %s of waiting\n", counts(st.PeerRPCs), st.RPCsSkipped, seconds(st.SavedSeconds))
+	fmt.Fprintf(w, "now: %.4g requests a second, p50 %s, p99 %s; %.4g RPCs a second skipped, %.4g sent; purges in flight: %d\n",
+		st.Now.RPS, seconds(st.Now.P50/1000), seconds(st.Now.P99/1000), st.Now.Skipped, st.Now.Sent, st.PurgesInFlight)
 	for _, c := range st.Catalogs {
 		line := fmt.Sprintf("catalog of %s: %d paths, %s", printable(c.Site), c.Paths, printable(c.Mode))
 		if c.Effective != c.Mode {
