@@ -64,11 +64,12 @@ func TestAccessLog_oneLineOneReason(t *testing.T) {
 	origin := newOrigin(t, func(w http.ResponseWriter, r *http.Request) {
 		switch r.URL.Path {
 		case "/absent":
+			w.Header().Set("Cache-Control", "public, max-age=5")
 			w.WriteHeader(404)
 		case "/private":
 			w.Header().Set("Cache-Control", "private")
 		default:
-			w.Header().Set("Cache-Control", "max-age=60")
+			w.Header().Set("Cache-Control", "public, max-age=60") // for requests with Authorization, too
 		}
 		w.Header().Set("Set-Cookie", "s3cr3t-set")
 		io.WriteString(w, "hello")

@@ -11,8 +11,9 @@ import (
 
 // collector turns what the parts of a node count into metrics, at each scrape.
 type collector struct {
-	n     *Node
-	descs map[string]*prometheus.Desc
+	n      *Node
+	descs  map[string]*prometheus.Desc
+	gossip func() gossip.Stats
 }
 
 // described is a metric that the collector sends.
@@ -64,11 +65,15 @@ var partMetrics = []described{
 }
 
 func (n *Node) registerCollectors() {
-	c := &collector{n: n, descs: map[string]*prometheus.Desc{}}
+	n.metrics.reg.MustRegister(newCollector(n))
+}
+
+func newCollector(n *Node) *collector {
+	c := &collector{n: n, descs: map[string]*prometheus.Desc{}, gossip: n.gossip.Stats}
 	for _, d := range slices.Concat(partMetrics, limitMetrics, catalogMetrics, absenceMetrics) {
 		c.descs[d.name] = prometheus.NewDesc(d.name, d.help, d.labels, nil)
 	}
-	n.metrics.reg.MustRegister(c)
+	return c
 }
 
 // Describe is part of prometheus.Collector.
@@ -87,7 +92,7 @@ func (c *collector) Collect(ch chan<- prometheus.Metric) {
 	count := func(name string, v uint64, labels ...string) {
 		send(prometheus.CounterValue, name, float64(v), labels...)
 	}
-	n := c.n
+	n, gs := c.n, c.gossip()
 	for i, p := range n.cfg.Cache.Partitions {
 		counting, keys, _ := n.filters[i].current()
 		fs := counting.Stats()
@@ -96,7 +101,7 @@ func (c *collector) Collect(ch chan<- prometheus.Metric) {
 		gauge("edged_filter_capacity_keys", float64(keys), p.Name)
 		gauge("edged_filter_pinned_counters", float64(fs.Pinned), p.Name)
 		count("edged_filter_underflows_total", fs.Underflows, p.Name)
-		gauge("edged_filter_expected_false_positive_rate", n.expectedRate(i), p.Name)
+		gauge("edged_filter_expected_false_positive_rate", n.expectedRate(i, gs.Replicas), p.Name)
 		gauge("edged_filter_observed_false_positive_rate", observedRate(n.metrics.bloom[i].status()), p.Name)
 
 		ss := n.store.Stats(i)
@@ -130,7 +135,6 @@ func (c *collector) Collect(ch chan<- prometheus.Metric) {
 	gauge("edged_missed_peer_hits_estimate", missed)
 	gauge("edged_missed_peer_hits_estimate_low", low)
 	gauge("edged_missed_peer_hits_estimate_high", high)
-	gs := n.gossip.Stats()
 	for _, state := range gossip.States() {
 		gauge("edged_members", float64(gs.Members[state]), string(state))
 	}

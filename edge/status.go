@@ -161,7 +161,7 @@ func (n *Node) clusterStatus() admin.Cluster {
 			Filter: admin.Filter{
 				Keys: uint64(fs.Keys), CapacityKeys: uint64(keys), FillRatio: fs.Fill,
 				PlanFillRatio: peerfilter.Fill(fs.Params, float64(keys)), PinnedCounters: uint64(fs.Pinned),
-				ExpectedRate: n.expectedRate(i), ObservedRate: observedRate(b), Epoch: epoch, Rebuilds: epoch,
+				ExpectedRate: n.expectedRate(i, gs.Replicas), ObservedRate: observedRate(b), Epoch: epoch, Rebuilds: epoch,
 				SetHash: fmt.Sprintf("%016x", gs.Streams[i].SetHash),
 			},
 			Bloom: b,
@@ -228,9 +228,9 @@ func (n *Node) paramsOf(partition string) peerfilter.Params {
 
 // expectedRate is the chance that a key that no peer has draws a request: one
 // minus the chance that every live replica calls it absent.
-func (n *Node) expectedRate(part int) float64 {
+func (n *Node) expectedRate(part int, replicas []gossip.ReplicaStats) float64 {
 	none := 1.0
-	for _, r := range n.gossip.Stats().Replicas {
+	for _, r := range replicas {
 		if r.Partition == n.cfg.Cache.Partitions[part].Name && r.State == gossip.ReplicaLive {
 			params := n.plans[part].Params
 			none *= 1 - peerfilter.Rate(params, peerfilter.KeysAt(params, float64(r.BitsSet)/float64(params.Bits())))

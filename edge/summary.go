@@ -240,7 +240,8 @@ func (n *Node) askSummaries(now time.Time) {
 // askSummary asks one peer; false when it does not answer with a summary, which
 // one of an older version does not.
 func (n *Node) askSummary(ctx context.Context, p *peer) (s admin.Summary, ok bool) {
-	r, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+p.addr+summaryPath, nil)
+	scheme, host := n.memberURL(p)
+	r, err := http.NewRequestWithContext(ctx, http.MethodGet, scheme+"://"+host+summaryPath, nil)
 	if err != nil {
 		return s, false
 	}

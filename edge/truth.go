@@ -88,7 +88,7 @@ func (n *Node) watchTruth(part int) {
 		return
 	}
 	p := n.cfg.Cache.Partitions[part]
-	expected := n.expectedRate(part)
+	expected := n.expectedRate(part, n.gossip.Stats().Replicas)
 	cause := judgeTruth(wrong, all, expected, p.FalsePositiveRate)
 	for _, c := range deviationCauses {
 		v := 0.0
