@@ -18,8 +18,10 @@ require (
 	github.com/prometheus/client_model v0.6.3
 	github.com/twmb/murmur3 v1.2.2
 	github.com/tylertreat/BoomFilters v0.0.0-20251001182300-5b3723cc64ae
+	go.opentelemetry.io/proto/slim/otlp v1.11.1
 	go.uber.org/goleak v1.3.0
 	golang.org/x/sys v0.50.0
+	google.golang.org/protobuf v1.36.12
 )
 
 require (
@@ -47,5 +49,4 @@ require (
 	github.com/sean-/seed v0.0.0-20170313163322-e2103e2c3529 // indirect
 	golang.org/x/net v0.62.0 // indirect
 	golang.org/x/sync v0.25.0 // indirect
-	google.golang.org/protobuf v1.36.12 // indirect
 )

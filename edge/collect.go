@@ -54,6 +54,8 @@ var partMetrics = []described{
 	{"edged_store_objects", "Stored responses.", []string{"tier", "partition"}},
 	{"edged_store_limit_bytes", "The hard limit of edged_store_bytes.", []string{"tier", "partition"}},
 	{"edged_store_evictions_total", "Responses that left the store, by reason.", []string{"tier", "reason", "partition"}},
+	{"edged_trace_spans_sent_total", "Spans that the collector has taken.", nil},
+	{"edged_trace_spans_dropped_total", "Spans lost because they were too many, or no collector took them.", nil},
 	{"edged_log_lines_dropped_total", "Lines of the log that were lost because they could not be written in time.", nil},
 	{"edged_inflight_bytes", "Memory of storable responses that are still arriving.", nil},
 	{"edged_negative_entries", "Remembered absences.", nil},
@@ -120,6 +122,9 @@ func (c *collector) Collect(ch chan<- prometheus.Metric) {
 		dropped = n.cfg.LogDropped()
 	}
 	count("edged_log_lines_dropped_total", dropped)
+	ts := n.tracer.Stats()
+	count("edged_trace_spans_sent_total", ts.Sent)
+	count("edged_trace_spans_dropped_total", ts.Dropped)
 	gauge("edged_inflight_bytes", float64(n.budget.Used()))
 
 	ns := n.negative.Stats()

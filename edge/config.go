@@ -51,7 +51,8 @@ type Config struct {
 	// Nil: the node has nothing to read.
 	Reread func() error
 
-	Log Log
+	Log     Log
+	Tracing Tracing
 
 	// LogDropped tells how many lines of the log were lost; nil: none are.
 	LogDropped func() uint64
@@ -514,6 +515,14 @@ func (c Config) Problems() []Problem {
 	oneOf(bad, "log.level", c.Log.Level, "debug", "info", "warn", "error")
 	if s := c.Log.Access.Sample; !(s >= 0 && s <= 1) {
 		bad("log.access.sample", "%s is not a share: want 0%% to 100%%", percent(s))
+	}
+	if e := c.Tracing.Endpoint; e != "" {
+		if u, err := url.Parse(e); err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Host == "" || u.User != nil {
+			bad("tracing.endpoint", "%q is not a collector's URL: want such as http://127.0.0.1:4318", e)
+		}
+	}
+	if s := c.Tracing.Sample; !(s >= 0 && s <= 1) {
+		bad("tracing.sample", "%s is not a share: want 0%% to 100%%", percent(s))
 	}
 	if c.Drain < 0 {
 		bad("drain", "%v is negative", c.Drain)

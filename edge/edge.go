@@ -23,6 +23,7 @@ import (
 	"edged/edge/negative"
 	"edged/edge/rfc9111"
 	"edged/edge/store"
+	"edged/edge/tracing"
 	"edged/gossip"
 	"edged/peerfilter"
 	"edged/shield"
@@ -63,7 +64,8 @@ type Node struct {
 	sampler   *sampler
 	feed      *admin.Feed
 	summaries *summaries
-	purging   atomic.Int64 // purges that wait for acknowledgements
+	tracer    *tracing.Tracer // nil: off
+	purging   atomic.Int64    // purges that wait for acknowledgements
 
 	listeners [3]net.Listener // client, peer, admin
 	ownPort   string          // ":8080", of the client listener
@@ -126,6 +128,13 @@ func New(cfg Config) (_ *Node, err error) {
 	n.ctx, n.cancel = context.WithCancel(context.Background())
 	n.metrics = newMetrics(&cfg)
 	n.seed = seedFrom(cfg.Cluster.Keys)
+	n.tracer, err = tracing.New(tracing.Config{
+		Endpoint: cfg.Tracing.Endpoint, Sample: cfg.Tracing.Sample,
+		Service: "edged", Instance: cfg.Name, Version: cfg.Version, Logger: cfg.Logger.With("part", "tracing"),
+	})
+	if err != nil {
+		return nil, Problem{"tracing", err.Error()}
+	}
 	defer func() {
 		if err != nil {
 			n.Close()

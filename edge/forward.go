@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"edged/edge/store"
+	"edged/edge/tracing"
 	"edged/shield"
 )
 
@@ -43,6 +44,7 @@ type forward struct {
 	asked    time.Time         // when it began
 	client   netip.Addr        // for the creation limits of negative entries
 	info     func(informational)
+	span     *tracing.Span     // of the request that began it; nil: not traced
 	observe  func(exists bool) // told what the origin says of the key; nil: nobody asks
 }
 
@@ -106,10 +108,14 @@ func (fw *forward) sent() http.Header {
 // within their budget; then, beside those that still think, the shield of the
 // key or the origin.
 func (n *Node) obtain(ctx context.Context, fw *forward) (*upstream, error) {
+	ctx = tracing.With(ctx, fw.span)
 	if !fw.lookup || fw.fromMember {
 		return n.obtainOrigin(ctx, fw)
 	}
+	span := fw.span.Child("filters", tracing.Internal)
 	pl := n.choosePeers(fw)
+	span.Int("edged.peers_to_ask", int64(len(pl.ask)))
+	span.End()
 	if len(pl.ask) == 0 {
 		return n.obtainOrigin(ctx, fw)
 	}
@@ -258,8 +264,12 @@ func (n *Node) askShield(ctx context.Context, fw *forward) *upstream {
 		}
 		stop()
 	}()
+	span := tracing.From(ctx).Child("shield", tracing.Client)
+	span.Text("edged.member", name)
+	span.Inject(req.Header)
 	began := time.Now()
 	resp, err := n.peerClient.RoundTrip(req.WithContext(hctx))
+	span.Hop(resp, err)
 	close(answered)
 	if err != nil {
 		stop()

@@ -10,6 +10,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"edged/edge/rfc9111"
+	"edged/edge/tracing"
 	"edged/peerfilter"
 	"edged/shield"
 )
@@ -51,7 +52,11 @@ func (n *Node) askOrigin(ctx context.Context, s *site, c shield.Class, req *http
 	if err != nil {
 		return nil, nil, err
 	}
+	span := tracing.From(ctx).Child("origin", tracing.Client)
+	span.Text("edged.site", s.Name)
+	span.Inject(req.Header)
 	resp, err := s.pool.Do(req)
+	span.Hop(resp, err)
 	if err != nil {
 		release()
 		n.countOriginError(s.Name, err)

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"edged/edge/rfc9111"
+	"edged/edge/tracing"
 	"edged/shield"
 )
 
@@ -48,7 +49,7 @@ func (n *Node) pass(rq *request, why string, res result) {
 	if te := rq.r.Header["Te"]; hasToken(te, "trailers") {
 		h["Te"] = []string{"trailers"}
 	}
-	ctx := traceInfo(rq.r.Context(), func(i informational) {
+	ctx := traceInfo(tracing.With(rq.r.Context(), rq.span), func(i informational) {
 		n.sendInformational(rq, i)
 	})
 	out := (&http.Request{

@@ -12,6 +12,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"edged/edge/tracing"
 	"edged/gossip"
 	"edged/ring"
 	"edged/shield"
@@ -338,9 +339,13 @@ func (n *Node) askPeer(ctx context.Context, fw *forward, p *peer, pl *plan) *ups
 	req.Header.Set("Cache-Control", "only-if-cached")
 	req.Header.Set(shield.HopField, string(shield.HopPeer))
 	n.carry(req, fw, p.name)
+	span := tracing.From(ctx).Child("peer", tracing.Client)
+	span.Text("edged.member", p.name)
+	span.Inject(req.Header)
 
 	began := time.Now()
 	resp, err := n.peerClient.RoundTrip(req)
+	span.Hop(resp, err)
 	if err != nil {
 		<-p.slots
 		switch {

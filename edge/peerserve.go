@@ -42,6 +42,7 @@ func (n *Node) servePeer(w http.ResponseWriter, r *http.Request) {
 	}
 	rq.behind = !n.gossip.Carried(r.Header.Get(changesField))
 	n.stripInternal(r.Header)
+	n.trace(rq)
 	if !n.admit(rq) || !n.identify(rq) {
 		return
 	}

@@ -149,6 +149,7 @@ func (c Config) fixedDifferences(o Config) (ps []Problem) {
 		{"filter.peers", c.Filter.Peers, o.Filter.Peers},
 		{"drain", c.Drain, o.Drain},
 		{"log", c.Log, o.Log},
+		{"tracing", c.Tracing, o.Tracing},
 	} {
 		if !reflect.DeepEqual(d.a, d.b) {
 			ps = append(ps, Problem{d.key, restartNeeded})

@@ -488,6 +488,7 @@ func (n *Node) count(rq *request, r result) {
 	rq.counted = true
 	took := time.Since(rq.began)
 	n.accessed(rq, r, took)
+	rq.traced(r)
 	if rq.hop != shield.HopNone {
 		n.metrics.member.WithLabelValues(string(rq.hop), string(r)).Inc()
 		return

@@ -12,6 +12,7 @@ import (
 
 	"edged/edge/rfc9111"
 	"edged/edge/store"
+	"edged/edge/tracing"
 	"edged/peerfilter"
 	"edged/shield"
 )
@@ -42,6 +43,7 @@ type request struct {
 	apart    bool // a part of what is asked for is being fetched: not to be waited for
 
 	// For the access log; id is made when it is first needed.
+	span      *tracing.Span // nil: not traced
 	id        string
 	reason    string
 	status    int // 0: no head was sent
@@ -53,6 +55,7 @@ type request struct {
 func (n *Node) serveClient(w http.ResponseWriter, r *http.Request) {
 	rq := &request{w: w, r: r, began: time.Now(), hop: shield.HopNone}
 	n.stripInternal(r.Header)
+	n.trace(rq)
 	if n.admit(rq) && n.identify(rq) {
 		n.serve(rq)
 	}
@@ -190,6 +193,10 @@ func (n *Node) partitionOf(path string) int {
 // first, unless it is not to: when it calls the key absent, the store is not
 // asked.
 func (n *Node) lookup(rq *request) []*store.Response {
+	if rq.span != nil {
+		span := rq.span.Child("lookup", tracing.Internal)
+		defer span.End()
+	}
 	if n.cfg.Filter.NoLocal {
 		return n.stored(rq)
 	}
@@ -365,7 +372,7 @@ func (n *Node) newForward(rq *request, why string, variants []*store.Response, s
 		header:     n.forwardHeader(rq, true),
 		lookup:     (why == "uri-miss" || why == "vary-miss") && !rq.wantsNewer(),
 		fromMember: rq.hop != shield.HopNone,
-		variants:   variants, stale: selected,
+		variants:   variants, stale: selected, span: rq.span,
 		gen: n.epochs.Generation(), asked: rq.began, client: remoteAddr(rq.r),
 	}
 	if rq.report {

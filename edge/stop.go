@@ -75,6 +75,7 @@ func (n *Node) Close() error {
 			n.peerClient.Close()
 		}
 		n.background.Wait()
+		n.tracer.Close()
 		close(n.done)
 	})
 	<-n.done

@@ -263,7 +263,7 @@ func TestLoad_mistakes(t *testing.T) {
 			[]string{`FILE:3:1: a second YAML document begins here: want one in a file`}},
 		{"merge key", "x: &a {}\nlisten:\n  <<: *a\n" + minimal,
 			[]string{
-				`FILE:1:1: x: unknown key: want one of name, listen, admin, cluster, cache, negative, filter, purge, drain, log, sites`,
+				`FILE:1:1: x: unknown key: want one of name, listen, admin, cluster, cache, negative, filter, purge, drain, log, tracing, sites`,
 				`FILE:3:3: listen: merge keys (<<) are not supported: write the keys out, or alias a whole section`,
 			}},
 		{"alias of nothing", "name: *a\n" + minimal,

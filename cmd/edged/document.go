@@ -28,6 +28,7 @@ type document struct {
 	Purge    purgeSection    `yaml:"purge"`
 	Drain    time.Duration   `yaml:"drain,positive"`
 	Log      logSection      `yaml:"log"`
+	Tracing  tracingSection  `yaml:"tracing"`
 	Sites    []siteSection   `yaml:"sites"`
 }
 
@@ -106,6 +107,11 @@ type accessSection struct {
 	Query  bool           `yaml:"query"`
 }
 
+type tracingSection struct {
+	Endpoint string `yaml:"endpoint"`
+	Sample   rate   `yaml:"sample"`
+}
+
 type siteSection struct {
 	Name              string         `yaml:"name"`
 	Hosts             []string       `yaml:"hosts"`
@@ -180,6 +186,7 @@ func (d *document) config() edge.Config {
 			Level:  d.Log.Level,
 			Access: edge.AccessLog{Sample: float64(d.Log.Access.Sample), Query: d.Log.Access.Query},
 		},
+		Tracing: edge.Tracing{Endpoint: d.Tracing.Endpoint, Sample: float64(d.Tracing.Sample)},
 	}
 	if slow := d.Log.Access.Slow; slow != nil {
 		c.Log.Access.Slow = *slow
@@ -264,6 +271,7 @@ func documentOf(c edge.Config, secrets secretFiles) *document {
 			Level:  c.Log.Level,
 			Access: accessSection{Sample: rate(c.Log.Access.Sample), Slow: &slow, Query: c.Log.Access.Query},
 		},
+		Tracing: tracingSection{Endpoint: c.Tracing.Endpoint, Sample: rate(c.Tracing.Sample)},
 	}
 	for _, p := range c.Cache.Partitions {
 		d.Cache.Partitions = append(d.Cache.Partitions, partitionSection{

@@ -30,18 +30,20 @@ func rooms() map[string]room {
 			others: []string{"github.com/alecthomas/kong", "github.com/goccy/go-yaml"},
 		},
 		"edge": {
-			ours:   []string{"edge/rfc9111", "edge/store", "edge/negative", "edge/admin", "shield", "gossip", "ring", "peerfilter"},
+			ours:   []string{"edge/rfc9111", "edge/store", "edge/negative", "edge/admin", "edge/tracing", "shield", "gossip", "ring", "peerfilter"},
 			others: []string{"github.com/cespare/xxhash/v2", "github.com/prometheus/client_golang", "github.com/prometheus/client_model"},
 		},
 		"edge/rfc9111":  {others: []string{"github.com/dunglas/httpsfv"}},
 		"edge/store":    {others: []string{"github.com/cespare/xxhash/v2"}},
 		"edge/negative": {ours: []string{"peerfilter"}},
 		"edge/admin":    {},
-		"shield":        {ours: []string{"ring"}},
-		"gossip":        {ours: []string{"peerfilter"}, others: []string{"github.com/hashicorp/memberlist"}},
-		"peerfilter":    {others: []string{"github.com/twmb/murmur3"}},
-		"ring":          {others: []string{"github.com/cespare/xxhash/v2"}},
-		"loadtest":      {others: []string{"github.com/HdrHistogram/hdrhistogram-go", "github.com/goccy/go-yaml"}},
+		// The wire form's primitives alone: the SDK would bring gRPC with it.
+		"edge/tracing": {others: []string{"google.golang.org/protobuf/encoding/protowire"}},
+		"shield":       {ours: []string{"ring"}},
+		"gossip":       {ours: []string{"peerfilter"}, others: []string{"github.com/hashicorp/memberlist"}},
+		"peerfilter":   {others: []string{"github.com/twmb/murmur3"}},
+		"ring":         {others: []string{"github.com/cespare/xxhash/v2"}},
+		"loadtest":     {others: []string{"github.com/HdrHistogram/hdrhistogram-go", "github.com/goccy/go-yaml"}},
 	}
 }
 
