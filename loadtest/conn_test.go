@@ -114,6 +114,25 @@ func TestConn_errors(t *testing.T) {
 	}
 }
 
+// What could be read in two ways is left to net/http.
+func TestConn_plainHeadDeclines(t *testing.T) {
+	for _, head := range []string{
+		"HTTP/1.1 200 OK\r\nContent-Length: 1\r\nContent-Length: 2\r\n",
+		"HTTP/1.1 200 OK\r\nContent-Length: 1\r\nTransfer-Encoding: chunked\r\n",
+		"HTTP/1.1 200 OK\r\nContent-Length: +1\r\n",
+		"HTTP/1.1 200 OK\r\nContent-Length: 1\r\n folded\r\n",
+		"HTTP/1.1 200 OK\r\n",
+		"HTTP/1.1 304 Not Modified\r\nContent-Length: 1\r\n",
+		"HTTP/1.1 103 Early Hints\r\nContent-Length: 1\r\n",
+		"HTTP/1.0 200 OK\r\nContent-Length: 1\r\n",
+	} {
+		var k conn
+		if a, ok := k.plainHead([]byte(head)); ok {
+			t.Errorf("%q is read as %+v", head, a)
+		}
+	}
+}
+
 // The head that is read in place means what net/http says it means.
 func FuzzConn_plainHead(f *testing.F) {
 	for _, s := range []string{

@@ -32,6 +32,7 @@ func TestReadLog(t *testing.T) {
 			{2*time.Hour - 4*s, keyHash("", "/a?x=1"), 2326, false},
 			{2*time.Hour - 4*s + s/2, keyHash("", "/gone"), -1, true},
 		}, 2, true},
+		{"a quote in the path", `h - - [10/Oct/2025:13:55:36 +0000] "GET /\"quoted\" HTTP/1.1" 200 5 "-" "-"`, FormatAuto, []logEntry{{0, keyHash("", `/\"quoted\"`), 5, false}}, 0, true},
 		{"nginx as JSON", `{"time":"2025-10-10T13:55:36Z","request":"GET /a HTTP/1.1","status":"200","body_bytes_sent":"7"}
 {"time":"2025-10-10T13:55:36.25Z","request_method":"HEAD","request_uri":"/a","status":200}
 {"time":"2025-10-10T13:55:37Z","request_uri":"/a","status":206,"bytes":3}`, FormatAuto, []logEntry{
