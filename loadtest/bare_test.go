@@ -2,13 +2,11 @@ package loadtest
 
 import (
 	"bytes"
-	"context"
 	"fmt"
 	"io"
 	"net"
 	"os"
 	"testing"
-	"time"
 )
 
 // bareAnswer is what a bare server says to everything.
@@ -54,14 +52,6 @@ func runBareServer() {
 	fmt.Println(ln.Addr())
 	var end [1]byte
 	os.Stdin.Read(end[:])
-}
-
-// driveBare sends so many requests a second to a bare server.
-func driveBare(ctx context.Context, addr string, rate float64, d time.Duration, workers int) tally {
-	s := onePhase(Phase{Duration: d, Rate: rate, Absent: 1})
-	rec := newRecorder()
-	newDriver([]string{addr}, "host.test", workers, rec).run(ctx, newSchedule(s, 1), time.Now(), d, requestTimeout)
-	return rec.tally()
 }
 
 // BenchmarkDriver_bare is one request of a schedule that is always late,

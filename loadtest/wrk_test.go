@@ -4,6 +4,7 @@ package loadtest
 
 import (
 	"bufio"
+	"context"
 	"os/exec"
 	"regexp"
 	"strconv"
@@ -59,4 +60,12 @@ func TestDriver_besideWrk(t *testing.T) {
 			t.Errorf("%d sent with %d errors: want %.0f and none", got.Sent, got.errors, scheduled)
 		}
 	}
+}
+
+// driveBare sends so many requests a second to a bare server.
+func driveBare(ctx context.Context, addr string, rate float64, d time.Duration, workers int) tally {
+	s := onePhase(Phase{Duration: d, Rate: rate, Absent: 1})
+	rec := newRecorder()
+	newDriver([]string{addr}, "host.test", workers, rec).run(ctx, newSchedule(s, 1), time.Now(), d, requestTimeout)
+	return rec.tally()
 }
