@@ -63,6 +63,17 @@ var partMetrics = []described{
 	{"edged_negative_limit_bytes", "The hard limit of edged_negative_bytes.", nil},
 	{"edged_negative_hits_total", "Requests answered from a remembered absence.", nil},
 	{"edged_negative_refused_total", "Absences that were not remembered, by reason.", []string{"reason"}},
+	{"edged_purge_log_state", "1 for the present state of this node's copy of the cluster's log of purges.", []string{"state"}},
+	{"edged_purge_applied_total", "Entries of the log that were applied: purges of all members, created URLs, catalogs.", nil},
+	{"edged_purge_outstanding_acks", "Acknowledgements of this node's entries that are waited for, over all members.", nil},
+	{"edged_purge_behind", "Entries that another member has shown and this node has not applied.", nil},
+	{"edged_purge_retransmits_total", "Times that entries were sent to a member again.", nil},
+	{"edged_purge_catchups_total", "Times that missing entries were fetched from a member.", nil},
+	{"edged_purge_catchup_errors_total", "Times that a member did not answer to that.", nil},
+	{"edged_purge_lost_total", "Times that entries were missed for good, and all that was stored was made stale.", nil},
+	{"edged_purge_log_bytes", "The log of purges: in memory, and on disk.", []string{"place"}},
+	{"edged_purge_log_failed", "1 when the log of purges can't be written to disk.", nil},
+	{"edged_purge_marks", "What look-ups compare with until nothing stored or fetched can be older.", nil},
 	{"edged_origin_healthy", "1 while the origin's server is not being skipped.", []string{"site", "url"}},
 }
 
@@ -169,6 +180,7 @@ func (c *collector) Collect(ch chan<- prometheus.Metric) {
 	count("edged_replica_diverged_total", gs.Diverged)
 	count("edged_replica_quarantines_total", gs.Quarantines)
 	c.replicas(gs.Replicas, gauge, count)
+	c.log(gs.Log, gauge, count)
 
 	for _, s := range n.sites.Load().all {
 		c.limits(s, send)
@@ -182,6 +194,25 @@ func (c *collector) Collect(ch chan<- prometheus.Metric) {
 			gauge("edged_origin_healthy", healthy, s.Name, u.URL)
 		}
 	}
+}
+
+// log sends the state of the cluster's log of purges.
+func (c *collector) log(s gossip.LogStats, gauge func(string, float64, ...string), count func(string, uint64, ...string)) {
+	truth := map[bool]float64{true: 1}
+	for _, state := range gossip.SyncStates() {
+		gauge("edged_purge_log_state", truth[state == s.State], string(state))
+	}
+	count("edged_purge_applied_total", s.Applied)
+	gauge("edged_purge_outstanding_acks", float64(s.Outstanding))
+	gauge("edged_purge_behind", float64(s.Behind))
+	count("edged_purge_retransmits_total", s.Retransmitted)
+	count("edged_purge_catchups_total", s.CatchUps)
+	count("edged_purge_catchup_errors_total", s.CatchUpErrors)
+	count("edged_purge_lost_total", s.Truncations)
+	gauge("edged_purge_log_bytes", float64(s.Bytes), "memory")
+	gauge("edged_purge_log_bytes", float64(s.FileBytes), "disk")
+	gauge("edged_purge_log_failed", truth[s.FileFailed])
+	gauge("edged_purge_marks", float64(c.n.epochs.Marks()))
 }
 
 // replicas sends one set of values a peer: of several partitions, the replica

@@ -51,7 +51,8 @@ type Node struct {
 
 	flights     flights
 	uncacheable uncacheable
-	epochs      store.Epochs  // what was purged, against what is stored or fetched
+	epochs      store.Epochs // what was purged, against what is stored or fetched
+	purgeLimit  purgeLimit
 	purged      chan struct{} // holds a token when reclaim has something to do
 	sync        atomic.Pointer[syncState]
 	prober      prober

@@ -3,6 +3,7 @@ package edge
 import (
 	"context"
 	"crypto/subtle"
+	"errors"
 	"net/http"
 	"strings"
 	"time"
@@ -31,7 +32,11 @@ func (n *Node) spread(ctx context.Context, kind string, changes ...gossip.Change
 	began := time.Now()
 	n.purging.Add(1)
 	defer n.purging.Add(-1)
-	id, acked, missing, err := n.gossip.Spread(ctx, changes...)
+	var split []gossip.Change
+	for _, c := range changes {
+		split = append(split, splitChange(c)...)
+	}
+	id, acked, missing, err := n.gossip.Spread(ctx, split...)
 	switch {
 	case err != nil:
 		n.log.Error("a purge did not go as it should", "kind", kind, "id", id, "err", err)
@@ -77,7 +82,7 @@ func (n *Node) purgeRequested(ctx context.Context, req admin.PurgeRequest) (admi
 	case len(req.Tags) > 0:
 		kind = "tag"
 	}
-	return n.spreadAnswer(ctx, kind, g, req.Wait == "none"), nil
+	return n.spreadAnswer(ctx, kind, req.By, g, req.Wait == "none")
 }
 
 // created is POST /v1/created.
@@ -89,26 +94,58 @@ func (n *Node) created(ctx context.Context, urls []string) (admin.PurgeResult, e
 	if err != nil {
 		return admin.PurgeResult{}, err
 	}
-	return n.spreadAnswer(ctx, "created", gossip.Change{Kind: gossip.KindCreated, URLs: keys}, false), nil
+	return n.spreadAnswer(ctx, "created", "", gossip.Change{Kind: gossip.KindCreated, URLs: keys}, false)
 }
 
-func (n *Node) spreadAnswer(ctx context.Context, kind string, g gossip.Change, behind bool) admin.PurgeResult {
+// spreadAnswer is spread for the admin API: what is asked for is bounded, and
+// goes to the log with who asked. behind does not wait for the members.
+func (n *Node) spreadAnswer(ctx context.Context, kind, by string, g gossip.Change, behind bool) (admin.PurgeResult, error) {
+	if err := n.admitPurge(&g); err != nil {
+		return admin.PurgeResult{}, err
+	}
 	if behind {
-		id, err := n.gossip.Start(g)
+		id, err := n.gossip.Start(splitChange(g)...)
+		if id == "" {
+			return admin.PurgeResult{}, err
+		}
 		if err != nil {
 			n.log.Error("a purge did not go as it should", "kind", kind, "id", id, "err", err)
 		}
-		members, _ := n.gossip.Progress(id)
 		n.metrics.purges.WithLabelValues(kind, "complete").Inc()
-		return admin.PurgeResult{ID: id, Members: len(members) + 1, Acked: 1, Missing: []string{}}
+		n.audit(kind, id, by, &g, nil, nil)
+		res, err := n.purgeProgress(id)
+		res.Missing = nil // nobody was waited for
+		return res, err
 	}
 	ctx, cancel := context.WithTimeout(ctx, purgeWait)
 	defer cancel()
 	id, acked, missing := n.spread(ctx, kind, g)
-	if missing == nil {
-		missing = []string{}
+	n.audit(kind, id, by, &g, acked, missing)
+	return n.purgeProgress(id)
+}
+
+// purgeProgress tells how far a purge that this node took has come.
+func (n *Node) purgeProgress(id string) (admin.PurgeResult, error) {
+	members, ok := n.gossip.Progress(id)
+	if !ok {
+		return admin.PurgeResult{}, &admin.Error{Status: http.StatusNotFound, Text: "no purge of this node's last 4096 has the id " + id}
 	}
-	return admin.PurgeResult{ID: id, Members: len(acked) + len(missing) + 1, Acked: len(acked) + 1, Missing: missing}
+	res := admin.PurgeResult{ID: id, Members: len(members) + 1, Acked: 1}
+	for _, m := range members {
+		node := admin.PurgeNode{Name: m.Name, State: "waiting", After: m.After.Seconds()}
+		switch {
+		case m.Applied:
+			node.State = "applied"
+			res.Acked++
+		case m.Gone:
+			node.State = "unreachable"
+		}
+		if !m.Applied {
+			res.Missing = append(res.Missing, m.Name)
+		}
+		res.Nodes = append(res.Nodes, node)
+	}
+	return res, nil
 }
 
 // invalidate removes what an unsafe method made invalid (RFC 9111 §4.4), here
@@ -126,18 +163,28 @@ func (n *Node) servePurge(rq *request) {
 		return
 	}
 	auth, token, _ := strings.Cut(rq.r.Header.Get("Authorization"), " ")
+	if key := rq.r.Header.Get("Fastly-Key"); key != "" {
+		auth, token = "Bearer", key
+	}
 	if !strings.EqualFold(auth, "Bearer") || subtle.ConstantTimeCompare([]byte(token), []byte(n.cfg.Admin.Token)) != 1 {
 		n.fail(rq, http.StatusForbidden, "method", "PURGE needs the admin token (Authorization: Bearer)")
 		return
 	}
 	ctx, cancel := context.WithTimeout(rq.r.Context(), purgeWait)
 	defer cancel()
-	_, acked, missing := n.spread(ctx, "url", gossip.Change{Kind: gossip.KindPurge, URLs: []string{rq.key.URL}})
+	c := gossip.Change{Kind: gossip.KindPurge, URLs: []string{rq.key.URL}, Soft: rq.r.Header.Get("Fastly-Soft-Purge") == "1"}
+	var refused *admin.Error
+	if errors.As(n.admitPurge(&c), &refused) {
+		n.fail(rq, refused.Status, "method", refused.Text)
+		return
+	}
+	id, acked, missing := n.spread(ctx, "url", c)
+	n.audit("url", id, rq.r.RemoteAddr, &c, acked, missing)
 	h := rq.w.Header()
 	h["Content-Type"] = []string{"application/json"}
 	n.finishHead(rq, rfc9111.CacheStatus{Fwd: "method"}, "")
 	n.writeHead(rq, http.StatusOK)
-	n.write(rq, []byte(`{"acked":`+itoa(int64(len(acked)+1))+`,"members":`+itoa(int64(len(acked)+len(missing)+1))+"}\n"))
+	n.write(rq, []byte(`{"status":"ok","id":"`+id+`","acked":`+itoa(int64(len(acked)+1))+`,"members":`+itoa(int64(len(acked)+len(missing)+1))+"}\n"))
 	n.count(rq, resBypass)
 }
 

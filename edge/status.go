@@ -35,6 +35,7 @@ func (n *Node) adminNode() admin.Node {
 		Explain:       n.explain,
 		Keys:          n.keys,
 		Purge:         n.purgeRequested,
+		PurgeProgress: n.purgeProgress,
 		Created:       n.created,
 		Warm:          n.warm,
 		CatalogUpdate: n.catalogUpdate,

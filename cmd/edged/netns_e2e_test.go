@@ -178,6 +178,15 @@ type netNode struct {
 }
 
 func newNetCluster(t *testing.T) *netCluster {
+	return newNetClusterOf(t, netnsNodes, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		w.Header().Set("Cache-Control", "max-age=600")
+		io.WriteString(w, "this is "+r.URL.Path)
+	}))
+}
+
+// newNetClusterOf makes one of a number of nodes before an origin. Each keeps
+// its log of purges on disk.
+func newNetClusterOf(t *testing.T, nodes int, origin http.Handler) *netCluster {
 	t.Helper()
 	removeStale(t)
 	c := &netCluster{t: t, dir: t.TempDir()}
@@ -189,8 +198,8 @@ func newNetCluster(t *testing.T) *netCluster {
 	hub.ip("link", "add", "br0", "type", "bridge")
 	hub.ip("addr", "add", "10.77.0.254/24", "dev", "br0")
 	hub.ip("link", "set", "br0", "up")
-	c.startOrigin(hub)
-	for i := range netnsNodes {
+	c.startOrigin(hub, origin)
+	for i := range nodes {
 		n := &netNode{namespace: newNamespace(t, fmt.Sprint(i)), index: i, addr: fmt.Sprintf("10.77.0.%d", i+1)}
 		port := fmt.Sprintf("veth%d", i)
 		hub.ip("link", "add", port, "type", "veth", "peer", "name", "eth0", "netns", n.name)
@@ -210,16 +219,17 @@ cache:
     - { name: hot, match: { path: ["/static/*"] }, share: 50%% }
     - { name: tail, share: 50%% }
 filter: { keys: 100000 }
+purge: { state_dir: %q }
 sites:
   - { name: www, origin: { urls: [%q] } }
-`, i, n.addr, n.addr, n.addr, c.key, c.origin), 0o600)
+`, i, n.addr, n.addr, n.addr, c.key, filepath.Join(c.dir, fmt.Sprint("state", i)), c.origin), 0o600)
 		c.nodes = append(c.nodes, n)
 	}
 	return c
 }
 
-// startOrigin serves every path at the bridge.
-func (c *netCluster) startOrigin(hub *namespace) {
+// startOrigin serves h at the bridge.
+func (c *netCluster) startOrigin(hub *namespace, h http.Handler) {
 	c.t.Helper()
 	var l net.Listener
 	err := hub.do(func() (err error) {
@@ -229,10 +239,7 @@ func (c *netCluster) startOrigin(hub *namespace) {
 	if err != nil {
 		c.t.Fatal(err)
 	}
-	s := &http.Server{Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		w.Header().Set("Cache-Control", "max-age=600")
-		io.WriteString(w, "this is "+r.URL.Path)
-	})}
+	s := &http.Server{Handler: h}
 	go s.Serve(l)
 	c.t.Cleanup(func() { s.Close() })
 	c.origin = "http://10.77.0.254"

@@ -61,6 +61,15 @@ func (c *purgeCmd) Run(p *process) error {
 	} else {
 		_, err = fmt.Fprintf(p.stdout, "purge %s: %d of %d members have acknowledged\n", printable(res.ID), res.Acked, res.Members)
 	}
+	for _, n := range res.Nodes {
+		if err == nil && !c.JSON {
+			after := ""
+			if n.After > 0 {
+				after = fmt.Sprintf(" after %.0f ms", n.After*1000)
+			}
+			_, err = fmt.Fprintf(p.stdout, "  %s: %s%s\n", printable(n.Name), n.State, after)
+		}
+	}
 	if err != nil {
 		return err
 	}

@@ -66,6 +66,10 @@ func New(cfg Config) http.Handler {
 	guarded(http.MethodGet, "/v1/explain", a.explain)
 	guarded(http.MethodGet, "/v1/keys", a.keys)
 	guarded(http.MethodPost, "/v1/purge", a.purge)
+	guarded(http.MethodGet, "/v1/purge/{id}", a.progress)
+	guarded(http.MethodPost, "/service/{service}/purge/{key...}", a.fastlyKey)
+	guarded(http.MethodPost, "/service/{service}/purge", a.fastlyKeys)
+	guarded(http.MethodPost, "/service/{service}/purge_all", a.fastlyAll)
 	guarded(http.MethodPost, "/v1/created", a.created)
 	guarded(http.MethodPost, "/v1/catalog/{site}", a.catalog)
 	guarded(http.MethodPost, "/v1/warm", a.warm)
@@ -104,6 +108,9 @@ func (a *api) authorized(r *http.Request) bool {
 	if !ok {
 		scheme, rest, _ := strings.Cut(r.Header.Get("Authorization"), " ")
 		token, ok = strings.TrimLeft(rest, " "), strings.EqualFold(scheme, "Bearer")
+	}
+	if key := r.Header.Get("Fastly-Key"); !ok && key != "" {
+		token, ok = key, true
 	}
 	// Of equal length whatever was sent, so the comparison tells nothing.
 	sum := sha256.Sum256([]byte(token))

@@ -109,9 +109,9 @@ func TestAdmin_routes(t *testing.T) {
 		{"explain with fields", "GET", "/v1/explain?url=http://h/&method=HEAD&header=Accept:%20a&header=accept:b&header=X:", "", 200,
 			"HEAD http://h/ map[Accept:[a b] X:[]]", `"would":"hit"`},
 		{"purge urls", "POST", "/v1/purge", `{"urls":["http://h/a"]}`, 200,
-			"{URLs:[http://h/a] Tags:[] Prefixes:[] Hosts:[] All:false Soft:false Wait:all}", `{"id":"1","members":3,"acked":3,"missing":[]}`},
+			"{URLs:[http://h/a] Tags:[] Prefixes:[] Hosts:[] All:false Soft:false Wait:all By:192.0.2.1:1234}", `{"id":"1","members":3,"acked":3,"missing":[],"nodes":[]}`},
 		{"purge all there is", "POST", "/v1/purge", `{"urls":[],"tags":["t"],"prefixes":["http://h/"],"hosts":["h"],"all":true,"soft":true,"wait":"none"}`, 200,
-			"{URLs:[] Tags:[t] Prefixes:[http://h/] Hosts:[h] All:true Soft:true Wait:none}", `"acked":3`},
+			"{URLs:[] Tags:[t] Prefixes:[http://h/] Hosts:[h] All:true Soft:true Wait:none By:192.0.2.1:1234}", `"acked":3`},
 		{"created", "POST", "/v1/created", `{"urls":["http://h/a","https://h/b"]}`, 200, "[http://h/a https://h/b]", `"missing":["edge-c"]`},
 		{"catalog", "POST", "/v1/catalog/www", `{"add":["/a"],"remove":["/b","/c"]}`, 200, "www +[/a] -[/b /c]", `{"added":1,"removed":2,"id":"","members":0,"acked":0,"missing":[]}`},
 		{"warm", "POST", "/v1/warm", `{"urls":["http://h/a"]}`, 200, "[http://h/a] 0", `{"fetched":1,"skipped":0,"failed":0}`},
@@ -165,7 +165,7 @@ func TestAdmin_routes(t *testing.T) {
 		{"change nothing", "POST", "/v1/catalog/www", `{"add":[]}`, 400, "", "nothing to change"},
 		{"add no path", "POST", "/v1/catalog/www", `{"add":["a"]}`, 400, "", `\"a\" is not a path`},
 		{"remove no path", "POST", "/v1/catalog/www", `{"add":["/a"],"remove":[""]}`, 400, "", "is not a path"},
-		{"largest body", "POST", "/v1/purge", `{"all":true}` + strings.Repeat(" ", maxRequestBytes-12), 200, "{URLs:[] Tags:[] Prefixes:[] Hosts:[] All:true Soft:false Wait:all}", ""},
+		{"largest body", "POST", "/v1/purge", `{"all":true}` + strings.Repeat(" ", maxRequestBytes-12), 200, "{URLs:[] Tags:[] Prefixes:[] Hosts:[] All:true Soft:false Wait:all By:192.0.2.1:1234}", ""},
 		{"larger body", "POST", "/v1/purge", `{"all":true}` + strings.Repeat(" ", maxRequestBytes-11), 413, "", "more than 1048576 bytes"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {

@@ -152,9 +152,11 @@ func fields(v any) string {
 	if t.NumField() == 0 {
 		return "an empty object"
 	}
-	names := make([]string, t.NumField())
-	for i := range names {
-		names[i] = t.Field(i).Tag.Get("json")
+	var names []string
+	for i := range t.NumField() {
+		if name := t.Field(i).Tag.Get("json"); name != "-" {
+			names = append(names, name)
+		}
 	}
 	if n := len(names) - 1; n > 0 {
 		return strings.Join(names[:n], ", ") + " or " + names[n]

@@ -38,6 +38,10 @@ type Node struct {
 
 	// Purge invalidates stored responses and negative entries on every member.
 	Purge func(ctx context.Context, req PurgeRequest) (PurgeResult, error)
+
+	// PurgeProgress tells how far a recent purge of this node has come.
+	PurgeProgress func(id string) (PurgeResult, error)
+
 	// Created forgets the negative entries of URLs that exist from now on, on
 	// every member.
 	Created func(ctx context.Context, urls []string) (PurgeResult, error)
@@ -287,14 +291,24 @@ type PurgeRequest struct {
 	All      bool     `json:"all"`
 	Soft     bool     `json:"soft"` // make stale rather than remove
 	Wait     string   `json:"wait"` // "all" (the default): until every member has acknowledged; "none"
+
+	By string `json:"-"` // who asks, for the log
 }
 
 // PurgeResult tells how far an invalidation has come.
 type PurgeResult struct {
-	ID      string   `json:"id"`
-	Members int      `json:"members"`
-	Acked   int      `json:"acked"`
-	Missing []string `json:"missing"` // members that have not acknowledged
+	ID      string      `json:"id"`
+	Members int         `json:"members"`
+	Acked   int         `json:"acked"`
+	Missing []string    `json:"missing"` // members that have not acknowledged
+	Nodes   []PurgeNode `json:"nodes"`   // each other member
+}
+
+// PurgeNode tells how far an invalidation has come on one member.
+type PurgeNode struct {
+	Name  string  `json:"name"`
+	State string  `json:"state"`           // "applied", "waiting", or "unreachable": it applies it when it is back
+	After float64 `json:"after,omitempty"` // seconds from the call to its acknowledgement
 }
 
 // CatalogResult counts what an update changed, and how far it has come.

@@ -147,7 +147,18 @@ func (a *api) purge(w http.ResponseWriter, r *http.Request) {
 		fail(w, http.StatusBadRequest, fmt.Sprintf("wait %q: want all or none", req.Wait))
 		return
 	}
+	req.By = r.RemoteAddr
 	res, err := a.node.Purge(r.Context(), req)
+	a.purged(w, r, res, err)
+}
+
+// progress tells how far a purge has come.
+func (a *api) progress(w http.ResponseWriter, r *http.Request) {
+	if a.node.PurgeProgress == nil {
+		absent(w, r)
+		return
+	}
+	res, err := a.node.PurgeProgress(r.PathValue("id"))
 	a.purged(w, r, res, err)
 }
 
@@ -157,6 +168,7 @@ func (a *api) purged(w http.ResponseWriter, r *http.Request, res PurgeResult, er
 		return
 	}
 	res.Missing = list(res.Missing)
+	res.Nodes = list(res.Nodes)
 	a.answer(w, res)
 }
 
