@@ -31,7 +31,7 @@ func purgeBench(b testing.TB, n int) (*store.Store, []store.Key) {
 // BenchmarkPurgeTag is what a purge takes of a tag that 100 000 of a million
 // responses have, beside the walk behind it.
 //
-//	n=1000000    1.3 µs a purge
+//	n=1000000    0.25 to 0.75 µs a purge (2 vCPU of an Intel Xeon, Go 1.26.8)
 func BenchmarkPurgeTag(b *testing.B) {
 	for _, n := range []int{10_000, 1_000_000} {
 		b.Run(fmt.Sprintf("n=%d", n), func(b *testing.B) {
