@@ -40,7 +40,8 @@ func TestDemo_showsAClusterAndKeepsItThroughADeath(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
 	out, errs, done := newLines(), newLines(), make(chan error, 1)
-	go func() { done <- runDemo(ctx, demoOptions{Nodes: 2, Out: out, Err: errs, Binary: edgedBinary(t)}) }()
+	binary := edgedBinary(t) // built first: on a busy machine this takes longer than the demo may
+	go func() { done <- runDemo(ctx, demoOptions{Nodes: 2, Out: out, Err: errs, Binary: binary}) }()
 	eventually(t, func() error {
 		select {
 		case err := <-done:
