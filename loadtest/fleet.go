@@ -156,6 +156,7 @@ func (f *Fleet) restart(ctx context.Context, i int) error {
 	if err != nil {
 		return err
 	}
+	m.Client, m.Peer, m.Gossip, m.Admin = old.Client, old.Peer, old.Gossip, old.Admin
 	f.mu.Lock()
 	f.Members[i] = m
 	f.mu.Unlock()

@@ -88,7 +88,8 @@ func startMember(name, binary string, args []string) (*Member, error) {
 	return m, nil
 }
 
-// waitReady waits for the ready line and takes the addresses from it.
+// waitReady waits for the ready line and takes the addresses from it, or holds
+// it against those that the member has already: others may be reading them.
 func (m *Member) waitReady(deadline <-chan struct{}) error {
 	select {
 	case <-m.ready.found:
@@ -105,7 +106,11 @@ func (m *Member) waitReady(deadline <-chan struct{}) error {
 	if r.Name != m.Name {
 		return fmt.Errorf("node %s calls itself %q in its ready line", m.Name, r.Name)
 	}
-	m.Client, m.Peer, m.Gossip, m.Admin = r.Client, r.Peer, r.Gossip, r.Admin
+	if m.Client == "" {
+		m.Client, m.Peer, m.Gossip, m.Admin = r.Client, r.Peer, r.Gossip, r.Admin
+	} else if m.Client != r.Client || m.Peer != r.Peer || m.Gossip != r.Gossip || m.Admin != r.Admin {
+		return fmt.Errorf("node %s does not listen at the addresses that it had", m.Name)
+	}
 	return nil
 }
 
