@@ -88,11 +88,13 @@ func (n *Node) clear() {
 	}
 }
 
-// reclaimStep is after how many responses the walk rests for reclaimRest, so
-// that it takes no more than a tenth of a processor.
+// The walk rests after reclaimStep responses, some 100 µs, for reclaimRest
+// times what they took, so that it takes a tenth of a processor; not for longer than
+// reclaimLongest, since on a busy machine most of that was not its own time.
 const (
-	reclaimStep = 1024
-	reclaimRest = time.Millisecond
+	reclaimStep    = 128
+	reclaimRest    = 9
+	reclaimLongest = 10 * time.Millisecond
 )
 
 // reclaim takes out, or marks as stale, what purges have covered. One walk over
@@ -104,22 +106,28 @@ func (n *Node) reclaim(ctx context.Context) {
 			return
 		case <-n.purged:
 		}
-		gen, now := n.epochs.Generation(), time.Now()
-		seen := 0
-		n.store.Purge(func(url string, r *store.Response) *store.Response {
-			if seen++; seen%reclaimStep == 0 {
-				time.Sleep(reclaimRest)
-			}
-			switch v, gen := n.epochs.Judge(url, r); v {
-			case store.Gone:
-				return nil
-			case store.Stale:
-				return n.soften(r, gen, now)
-			}
-			return r
-		})
-		n.epochs.Walked(gen, time.Now())
+		n.walk()
 	}
+}
+
+// walk is one walk of reclaim.
+func (n *Node) walk() {
+	gen, now := n.epochs.Generation(), time.Now()
+	seen, began := 0, now
+	n.store.Purge(func(url string, r *store.Response) *store.Response {
+		if seen++; seen%reclaimStep == 0 {
+			time.Sleep(min(reclaimRest*time.Since(began), reclaimLongest))
+			began = time.Now()
+		}
+		switch v, gen := n.epochs.Judge(url, r); v {
+		case store.Gone:
+			return nil
+		case store.Stale:
+			return n.soften(r, gen, now)
+		}
+		return r
+	})
+	n.epochs.Walked(gen, time.Now())
 }
 
 // valid returns those of the stored responses under a key that no purge has

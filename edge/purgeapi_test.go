@@ -267,3 +267,50 @@ func TestPurge_isReclaimed(t *testing.T) {
 	n.apply(&store.Purge{Prefixes: []string{"http://www.example.com/"}})
 	eventually(t, "the walk has been there", func() bool { return n.store.Stats(0).Objects == 0 })
 }
+
+// TestPurge_ofAPopularTag: a tag of 100 000 stored responses on each of two
+// members, purged by a call that both have applied when it is answered.
+func TestPurge_ofAPopularTag(t *testing.T) {
+	const stored, most = 100_000, 20 * time.Millisecond
+	calls := 7
+	if raceEnabled {
+		calls = 1
+	}
+	var version atomic.Int64
+	o := taggedOrigin(t, &version)
+	nodes := startCluster(t, 2, o.URL, func(c *Config) { c.Cache.Memory, c.Filter.Keys = 256<<20, stored })
+	keys := make([]store.Key, stored)
+	for i := range keys {
+		keys[i] = nodes[0].keyOf(fmt.Sprintf("http://www.example.com/products/%d", i))
+	}
+	part := nodes[0].partitionOf("/products/0")
+	var took []time.Duration
+	for range calls {
+		for _, n := range nodes {
+			for i := range keys {
+				r := &store.Response{Head: "Content-Type: text/html\r\n", Meta: &meta{}, Tags: []string{"all"}}
+				r.SeenAt(n.epochs.Generation())
+				if ok, why := n.store.Put(part, &keys[i], r); !ok {
+					t.Fatal(why)
+				}
+			}
+		}
+		began := time.Now()
+		status, body := nodes[0].adminCall(t, "POST", "/v1/purge", `{"tags":["all"]}`)
+		if took = append(took, time.Since(began)); status != 200 {
+			t.Fatal(status, body)
+		}
+		for _, n := range nodes {
+			for i := range keys {
+				if rs := n.valid(part, &keys[i], n.store.Get(part, &keys[i])); len(rs) > 0 {
+					t.Fatalf("%s is used after its purge", keys[i].URL)
+				}
+			}
+		}
+	}
+	slices.Sort(took)
+	t.Logf("from the call to its answer: median %v, max %v of %d", took[calls/2], took[calls-1], calls)
+	if took[calls/2] > most && !raceEnabled {
+		t.Errorf("a call takes %v, want %v at most", took[calls/2], most)
+	}
+}

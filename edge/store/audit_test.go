@@ -3,6 +3,7 @@ package store
 import (
 	"flag"
 	"fmt"
+	"math"
 	"math/rand/v2"
 	"sync"
 	"testing"
@@ -113,7 +114,7 @@ func (p *partition) audit() error {
 		sh := &p.shards[i]
 		t := sh.table.Load()
 		used += tableBytes(len(t.buckets))
-		es := sh.entries(nil)
+		es := sh.table.Load().entries(nil, 0, math.MaxInt)
 		if t.n != len(es) {
 			return fmt.Errorf("shard %d has %d entries, its count is %d", i, len(es), t.n)
 		}

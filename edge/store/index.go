@@ -132,10 +132,9 @@ func (sh *shard) shrink() int64 {
 	return tableBytes(n) - tableBytes(n/2)
 }
 
-// entries appends all entries to dst.
-func (sh *shard) entries(dst []*entry) []*entry {
-	t := sh.table.Load()
-	for i := range t.buckets {
+// entries appends the entries of the buckets from one up to another to dst.
+func (t *table) entries(dst []*entry, from, to int) []*entry {
+	for i := from; i < min(to, len(t.buckets)); i++ {
 		for e := t.buckets[i].Load(); e != nil; e = e.next.Load() {
 			dst = append(dst, e)
 		}
