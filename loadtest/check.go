@@ -29,12 +29,13 @@ func crossCheck(g *Group, counts []counters, origin map[string]int64) []string {
 	}
 
 	// The driver and the nodes.
-	var atNodes, collapsed, viaPeer, forwarded, uncertain, originUnanswered int64
+	var atNodes, collapsed, viaPeer, revalidated, forwarded, uncertain, originUnanswered int64
 	for _, c := range counts {
 		r := c.requests
 		atNodes += total(r)
 		collapsed += c.collapsed
 		viaPeer += r["peer"]
+		revalidated += r["revalidated"]
 		forwarded += r["peer"] + r["shield"] + r["miss"]
 		uncertain += r["error"] + r["revalidated"] + r["stale"]
 		for result, n := range c.origin {
@@ -58,7 +59,11 @@ func crossCheck(g *Group, counts []counters, origin map[string]int64) []string {
 		negatives += c.requests["negative"]
 	}
 	seen("answers from the asked node's store", g.Sources[fromHit]+g.Sources[fromStale], hits)
-	seen("answers from a peer", g.Sources[fromPeer], viaPeer)
+	// What a peer's answer has shown to be still right is "revalidated" for the
+	// node, and its Cache-Status says peer all the same.
+	if got := g.Sources[fromPeer]; got > viaPeer+revalidated || got < viaPeer-slack {
+		say("answers from a peer: the answers say %d, the nodes counted %d, and %d that were validated", got, viaPeer, revalidated)
+	}
 	seen("remembered absences", g.Sources[fromNegative], negatives)
 
 	// Each look-up that missed locally is in one of the four bloom counters;

@@ -272,6 +272,9 @@ func TestCrossCheck(t *testing.T) {
 		{"the nodes claim hits", func(_ *Group, c []counters, _ map[string]int64) {
 			c[0].requests = map[string]int64{"hit": 22, "peer": 3, "miss": 25}
 		}, "asked node's store"},
+		{"the answers claim peers", func(g *Group, c []counters, _ map[string]int64) {
+			g.Sources = map[string]int64{fromHit: 40, fromPeer: 11, fromOrigin: 49}
+		}, "from a peer"},
 		{"a look-up was not counted", func(g *Group, _ []counters, _ map[string]int64) { g.Bloom.Negative-- }, "look-ups"},
 		{"a look-up was counted twice", func(g *Group, _ []counters, _ map[string]int64) { g.Bloom.Unknown++ }, "look-ups"},
 		{"no RPC for a positive", func(g *Group, _ []counters, _ map[string]int64) { g.PeerRPCs = 11 }, "peer RPCs"},
@@ -290,6 +293,13 @@ func TestCrossCheck(t *testing.T) {
 		g, counts, origin := agree()
 		g.OriginRequests++
 		counts[0].origin = map[string]int64{"2xx": 25, "error": 1}
+		if got := crossCheck(g, counts, origin); len(got) != 0 {
+			t.Errorf("%q", got)
+		}
+	})
+	t.Run("what a peer's answer validates counts as revalidated", func(t *testing.T) {
+		g, counts, origin := agree()
+		counts[0].requests = map[string]int64{"hit": 20, "peer": 4, "revalidated": 1, "miss": 25}
 		if got := crossCheck(g, counts, origin); len(got) != 0 {
 			t.Errorf("%q", got)
 		}
