@@ -146,7 +146,13 @@ func (n *Node) valid(part int, key *store.Key, rs []*store.Response) []*store.Re
 				n.store.RemoveResponse(part, key, r)
 			case store.Stale:
 				soft := n.soften(r, gen, time.Now())
-				n.store.Replace(part, key, r, soft)
+				if !n.store.Replace(part, key, r, soft) {
+					// The walk, or another request, may have been quicker. What an answer
+					// is to freshen must be what is stored.
+					if now := n.store.Get(part, key); !slices.Contains(now, r) {
+						return n.valid(part, key, now)
+					}
+				}
 				kept = append(kept, soft)
 			}
 		}
