@@ -71,8 +71,14 @@ type Listen struct {
 	MaxConnections int
 }
 
-// Inherited are open listeners; nil ones are opened by the node.
-type Inherited struct{ Client, Peer, Admin net.Listener }
+// Inherited is what the node gets from the process that it takes over from.
+type Inherited struct {
+	Client, Peer, Admin net.Listener // nil ones are opened by the node
+
+	// Members are gossip addresses of members, tried once, beside cluster.join.
+	// The members that join lists may be no others than the node itself.
+	Members []string
+}
 
 // Admin is the address of the admin API, the metrics and the status page.
 type Admin struct {

@@ -321,7 +321,7 @@ func (n *Node) startGossip() error {
 	}
 	g, err := gossip.New(gossip.Config{
 		Name: n.cfg.Name, Role: string(n.cfg.Cluster.Role), Bind: n.cfg.Cluster.Gossip, Advertise: n.cfg.Cluster.Advertise,
-		PeerAddr: n.peerAddr(), Join: n.cfg.Cluster.Join, Keys: n.cfg.Cluster.Keys,
+		PeerAddr: n.peerAddr(), Join: n.cfg.Cluster.Join, Known: n.cfg.Inherited.Members, Keys: n.cfg.Cluster.Keys,
 		TLS: n.identity, Seed: n.seed, Partitions: parts, Logger: n.log.With("part", "gossip"),
 		OnMembers: n.membersChanged, StateDir: n.cfg.Purge.StateDir, OnChange: n.applyChange, OnLost: n.changesLost, OnSync: n.syncChanged, OnConflict: n.fatal,
 	})

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"edged/edge/admin"
+	"edged/gossip"
 )
 
 // A hand-over lets another process of this machine, a new version for
@@ -48,6 +49,20 @@ func (n *Node) ListenerFiles() (client, peer, adm *os.File, err error) {
 		}
 	}
 	return files[lnClient], files[lnPeer], files[lnAdmin], nil
+}
+
+// maxKnown is how many members a process is told of by the one whose place it
+// takes: one suffices, and some may just be going.
+const maxKnown = 4
+
+// Known returns gossip addresses of some other members that are alive.
+func (n *Node) Known() (addrs []string) {
+	for _, m := range n.topo.Load().members {
+		if m.Name != n.cfg.Name && m.State == gossip.StateAlive && len(addrs) < maxKnown {
+			addrs = append(addrs, m.GossipAddr)
+		}
+	}
+	return addrs
 }
 
 // duplicate returns a second descriptor of the listening socket, which stays

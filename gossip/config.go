@@ -53,6 +53,10 @@ type Config struct {
 	// try. The member itself may be among them.
 	Join []string
 
+	// Known are host:port of members that are tried once, at the start, besides
+	// those of Join: for a process that takes another one's place.
+	Known []string
+
 	// Keys are the cluster's keys, 32 bytes each: the first one encrypts, all
 	// decrypt. None is accepted only where every address is loopback.
 	Keys [][]byte
@@ -165,6 +169,7 @@ func (c Config) withDefaults() Config {
 		c.lookup = net.DefaultResolver.LookupHost
 	}
 	c.Join = append([]string(nil), c.Join...)
+	c.Known = append([]string(nil), c.Known...)
 	c.Partitions = append([]Partition(nil), c.Partitions...)
 	keys := c.Keys
 	c.Keys = nil

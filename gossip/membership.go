@@ -148,7 +148,7 @@ func localIP() net.IP {
 // itself forgets the dead, and a healed partition would never grow together.
 func (g *Gossip) rejoinLoop() {
 	j := joiner{g: g, logged: map[string]time.Time{}, settled: len(g.cfg.Join) == 0}
-	j.join(g.seeds())
+	j.join(append(g.seeds(), g.cfg.Known...))
 	close(g.joined)
 	if g.cfg.noRejoin {
 		return

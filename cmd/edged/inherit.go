@@ -24,11 +24,12 @@ const handoverEnv = "EDGED_HANDOVER"
 
 // A handover says which descriptors a process gets from the one that it takes
 // over from: the listeners of these configured addresses, in this order, then
-// the pipe to that process, then the one from it.
+// the pipe to that process, then the one from it. Members are gossip addresses.
 type handover struct {
-	Client string `json:"client"`
-	Peer   string `json:"peer"`
-	Admin  string `json:"admin"`
+	Client  string   `json:"client"`
+	Peer    string   `json:"peer"`
+	Admin   string   `json:"admin"`
+	Members []string `json:"members,omitempty"`
 }
 
 // The words of the two processes, a line each.
@@ -86,6 +87,7 @@ func inheritFromEdged(text string, cfg edge.Config) (in edge.Inherited, t *takeo
 	if err := json.Unmarshal([]byte(text), &h); err != nil {
 		return in, nil, fmt.Errorf("%s=%q: %w", handoverEnv, text, err)
 	}
+	in.Members = h.Members
 	for i, l := range []struct {
 		was, is string
 		ln      *net.Listener

@@ -64,7 +64,7 @@ func (u *upgrade) begin(p *process) error {
 		return err
 	}
 	defer toNew.Close()
-	passed, err := json.Marshal(handover{u.config.Listen.Address, u.config.Cluster.Peer, u.config.Admin.Address})
+	passed, err := json.Marshal(handover{u.config.Listen.Address, u.config.Cluster.Peer, u.config.Admin.Address, u.node.Known()})
 	if err != nil {
 		return err
 	}

@@ -289,13 +289,16 @@ func TestE2E_upgradeUnderTraffic(t *testing.T) {
 		io.WriteString(w, "this is "+r.URL.Path)
 	}))
 	defer origin.Close()
-	other := startNode(t, alone(origin.URL)...)
 	// The gossip address is given free and bound again, so it is a fixed one: of
-	// an IP address of loopback that nobody else has.
+	// an IP address of loopback that nobody else has. The node that is upgraded is
+	// its own only seed: it was seen to be alone for seven seconds afterwards.
 	pid := os.Getpid()
 	gossip := fmt.Sprintf("127.%d.%d.%d:7946", 1+pid>>16&0x7f, pid>>8&0xff, 1+pid&0x7f)
-	g := startGenerations(t, append(alone(origin.URL), "--name", "b", "--gossip", gossip, "--join", other.ready.Gossip)...)
+	g := startGenerations(t, append(alone(origin.URL), "--name", "b", "--gossip", gossip, "--join", gossip)...)
 	first := g.ready(1)
+	other := startNode(t, append(alone(origin.URL), "--join", gossip)...)
+	startNode(t, append(alone(origin.URL), "--name", "c", "--join", gossip)...)
+	eventually(t, func() error { return other.alive("3") })
 
 	check := func(resp *http.Response, _ string) error {
 		if s := resp.Header.Get("Cache-Status"); !strings.Contains(s, "b; ") {
@@ -321,8 +324,13 @@ func TestE2E_upgradeUnderTraffic(t *testing.T) {
 			t.Errorf("/readyz after the upgrade: %+v", r)
 		}
 		before = now.PID
+		successor := child{t: t}
+		successor.ready.Admin = now.Admin
+		if err := successor.alive("3"); err != nil {
+			t.Errorf("a new process that is ready: %v", err)
+		}
 		eventually(t, func() error {
-			if m := other.metrics(); m[`edged_members{state="alive"}`] != "2" || m[`edged_members{state="failed"}`] != "0" || m[`edged_replica_state{peer="b",state="live"}`] != "1" {
+			if m := other.metrics(); m[`edged_members{state="alive"}`] != "3" || m[`edged_members{state="failed"}`] != "0" || m[`edged_replica_state{peer="b",state="live"}`] != "1" {
 				return fmt.Errorf("the other member counts %s alive, %s failed", m[`edged_members{state="alive"}`], m[`edged_members{state="failed"}`])
 			}
 			return nil
@@ -367,4 +375,12 @@ func TestE2E_upgradeFails(t *testing.T) {
 	}
 	g.ready(2)
 	g.gone(first.PID)
+}
+
+// alive is nil when the node counts so many members as alive.
+func (c *child) alive(want string) error {
+	if got := c.metrics()[`edged_members{state="alive"}`]; got != want {
+		return fmt.Errorf("it counts %s members as alive, want %s", got, want)
+	}
+	return nil
 }
