@@ -298,7 +298,7 @@ func (n *Node) explain(_ context.Context, method, rawURL string, header http.Hea
 			TTLSeconds: ttl.Seconds(), Bytes: v.Body.Len(), Tags: v.Tags, Matches: v == selected,
 		})
 	}
-	absent, remembered := n.negative.Get(rq.key.URL, now)
+	absent, remembered := n.negative.Peek(rq.key.URL, now)
 	if remembered {
 		e.Stored = append(e.Stored, admin.Stored{
 			Status: absent.Status, Negative: true, From: absent.From.String(), ExpiresAt: absent.Expires, StoredAt: absent.Stored, AgeSeconds: now.Sub(absent.Stored).Seconds(),

@@ -192,7 +192,13 @@ func (c *Cache) shard(hash uint64) *shard { return &c.shards[hash>>c.shift&uint6
 //
 // It takes no hash: the cache hashes the key with a secret of its own, so that
 // crafted keys can't collide.
-func (c *Cache) Get(key string, now time.Time) (Entry, bool) {
+func (c *Cache) Get(key string, now time.Time) (Entry, bool) { return c.get(key, now, 1) }
+
+// Peek is Get for who only wants to look: it counts neither as a hit nor as a
+// miss.
+func (c *Cache) Peek(key string, now time.Time) (Entry, bool) { return c.get(key, now, 0) }
+
+func (c *Cache) get(key string, now time.Time, count uint64) (Entry, bool) {
 	if len(c.shards) == 0 {
 		return Entry{}, false
 	}
@@ -202,17 +208,17 @@ func (c *Cache) Get(key string, now time.Time) (Entry, bool) {
 	s.mu.Lock()
 	i := s.findLocked(hash, key)
 	if i < 0 {
-		s.misses++
+		s.misses += count
 		s.mu.Unlock()
 		return Entry{}, false
 	}
 	r := s.at(s.table[i])
 	if r.end() <= at {
-		s.misses++
+		s.misses += count
 		s.mu.Unlock()
 		return Entry{}, false
 	}
-	s.hits++
+	s.hits += count
 	e := c.entry(r)
 	s.mu.Unlock()
 	return e, true
