@@ -291,6 +291,9 @@ func (c *logCore) peerUp(now time.Duration, name string, boot uint64) {
 		return
 	}
 	was, same := p.up, p.boot == boot
+	if was {
+		c.emit(peerGoneEffect{name}) // the process that was waited for is
+	}
 	p.up = true
 	if !same {
 		*p = logPeer{name: name, boot: boot, up: true, shown: map[origin]uint64{}, retry: pullRetry, pulling: p.pulling}

@@ -10,6 +10,7 @@ import (
 	"os"
 	"path/filepath"
 	"sync"
+	"syscall"
 )
 
 // The log on disk is one file, purge.log, to which is only appended:
@@ -106,7 +107,7 @@ type logFile struct {
 	synced  uint64
 	size    int64
 	live    int64 // size when it was written anew last
-	err     error // the first one: nothing is durable any more
+	err     error // nothing is durable until the file was written anew
 	stopped bool  // syncLoop ends
 	closed  bool
 }
@@ -129,6 +130,12 @@ func openLogFile(dir string) (l *logFile, records []fileRecord, torn int64, err 
 	}()
 	info, err := f.Stat()
 	if err != nil {
+		return nil, nil, 0, err
+	}
+	if !info.Mode().IsRegular() {
+		return nil, nil, 0, fmt.Errorf("%s is not a regular file", path)
+	}
+	if err := lock(f); err != nil {
 		return nil, nil, 0, err
 	}
 	l = &logFile{dir: dir, f: f}
@@ -170,6 +177,22 @@ func openLogFile(dir string) (l *logFile, records []fileRecord, torn int64, err 
 		}
 	}
 	return l, records, torn, seekEnd(f)
+}
+
+// lock keeps other processes away from the file until it is closed.
+func lock(f *os.File) error {
+	conn, err := f.SyscallConn()
+	if err != nil {
+		return err
+	}
+	var locked error
+	if err := conn.Control(func(fd uintptr) { locked = syscall.Flock(int(fd), syscall.LOCK_EX|syscall.LOCK_NB) }); err != nil {
+		return err
+	}
+	if errors.Is(locked, syscall.EWOULDBLOCK) {
+		return fmt.Errorf("%s is in use by another process: give each node a directory of its own", f.Name())
+	}
+	return locked
 }
 
 func seekEnd(f *os.File) error {
@@ -241,15 +264,43 @@ func (l *logFile) syncLoop() {
 	}
 }
 
-// overgrown reports whether most of the file may be out of date.
+// overgrown reports whether the file is to be written anew: because most of it
+// may be out of date, or it is not what it should be, by a full disk, say, or
+// because somebody has removed it.
 func (l *logFile) overgrown() bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	return l.err == nil && !l.closed && l.size > 2*l.live+fileSlack
+	if l.closed {
+		return false
+	}
+	if l.err == nil {
+		l.err = l.removedLocked()
+	}
+	return l.err != nil || l.size > 2*l.live+fileSlack
 }
 
-// rewrite replaces the file by one that holds these records alone.
+// removedLocked returns an error when the name is another file's now, or none's.
+func (l *logFile) removedLocked() error {
+	mine, err := l.f.Stat()
+	if err != nil {
+		return err
+	}
+	named, err := os.Stat(filepath.Join(l.dir, logFileName))
+	if err != nil {
+		return err
+	}
+	if !os.SameFile(mine, named) {
+		return fmt.Errorf("%s is another file now", l.f.Name())
+	}
+	return nil
+}
+
+// rewrite replaces the file by one that holds these records alone, which are
+// all: what could not be written before is made up for.
 func (l *logFile) rewrite(records []fileRecord) (err error) {
+	if err := os.MkdirAll(l.dir, 0o700); err != nil {
+		return err
+	}
 	path := filepath.Join(l.dir, logFileName)
 	f, err := os.OpenFile(path+".new", os.O_RDWR|os.O_CREATE|os.O_TRUNC, 0o600)
 	if err != nil {
@@ -260,6 +311,9 @@ func (l *logFile) rewrite(records []fileRecord) (err error) {
 			f.Close()
 		}
 	}()
+	if err := lock(f); err != nil {
+		return err
+	}
 	out := bufio.NewWriterSize(f, 1<<16)
 	out.WriteString(logFileMagic)
 	size := int64(len(logFileMagic))
@@ -277,7 +331,7 @@ func (l *logFile) rewrite(records []fileRecord) (err error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.f.Close()
-	l.f, l.size, l.live = f, size, size
+	l.f, l.size, l.live, l.err = f, size, size, nil
 	l.synced = l.written
 	l.cond.Broadcast()
 	return nil

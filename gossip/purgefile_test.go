@@ -6,6 +6,8 @@ import (
 	"os"
 	"path/filepath"
 	"reflect"
+	"strings"
+	"syscall"
 	"testing"
 	"time"
 )
@@ -198,4 +200,73 @@ func TestLog_isolation(t *testing.T) {
 	at(now+time.Minute, SyncSynced)
 	c.peerDown(now+time.Minute, "b", true)
 	at(now+time.Hour, SyncSynced) // it said that it goes
+}
+
+// A second process is kept away from the file, by its name and after it was
+// written anew too.
+func TestLogFile_isOneProcesss(t *testing.T) {
+	dir := t.TempDir()
+	l, _, _, err := openLogFile(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for range 2 {
+		if _, _, _, err := openLogFile(dir); err == nil || !strings.Contains(err.Error(), "in use by another process") {
+			t.Errorf("opened twice: %v", err)
+		}
+		if err := l.rewrite(nil); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := l.close(); err != nil {
+		t.Fatal(err)
+	}
+	if l, _, _, err = openLogFile(dir); err != nil {
+		t.Fatal(err)
+	}
+	l.close()
+}
+
+// A file that somebody removes, or that could not be written, is written anew.
+// (Seen: what was purged after an rm was acknowledged and gone with the process.)
+func TestLogFile_comesBack(t *testing.T) {
+	for name, harm := range map[string]func(l *logFile, dir string){
+		"removed": func(_ *logFile, dir string) { os.RemoveAll(dir) },
+		"replaced": func(_ *logFile, dir string) {
+			os.Remove(filepath.Join(dir, logFileName))
+			os.WriteFile(filepath.Join(dir, logFileName), nil, 0o600)
+		},
+		"disk full":  func(l *logFile, _ string) { l.err = syscall.ENOSPC },
+		"unreadable": func(l *logFile, _ string) { l.f.Close() },
+	} {
+		dir := filepath.Join(t.TempDir(), "state")
+		l, _, _, err := openLogFile(dir)
+		if err != nil {
+			t.Fatal(err)
+		}
+		l.append([]fileRecord{fileChangeRecord(1)})
+		harm(l, dir)
+		if !l.overgrown() {
+			t.Errorf("%s: nothing is to be done", name)
+		}
+		if err := l.wait(); err == nil {
+			t.Errorf("%s: it is called durable", name)
+		}
+		if err := l.rewrite([]fileRecord{fileChangeRecord(1)}); err != nil {
+			t.Errorf("%s: %v", name, err)
+		}
+		l.append([]fileRecord{fileChangeRecord(2)})
+		if l.overgrown() {
+			t.Errorf("%s: it is to be written anew again: %v", name, l.err)
+		}
+		if err := l.close(); err != nil {
+			t.Errorf("%s: %v", name, err)
+		}
+		l, records, torn, err := openLogFile(dir)
+		if err != nil || torn != 0 || len(records) != 2 {
+			t.Errorf("%s: read back %d records, %d bytes torn, %v", name, len(records), torn, err)
+			continue
+		}
+		l.close()
+	}
 }

@@ -4,6 +4,7 @@ import (
 	"net"
 	"net/http"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -24,12 +25,20 @@ func TestSnapshot_goesOn(t *testing.T) {
 		t.Fatal(err)
 	}
 	a := mustStart(t, "a", nil, func(c *Config) { big(c); c.PeerAddr = l.Addr().String() })
+	var mu sync.Mutex
 	last := ""
+	// again reports whether the request before was for the same part.
+	again := func(at string) bool {
+		mu.Lock()
+		defer mu.Unlock()
+		same := at == last
+		last = at
+		return same
+	}
 	server := &http.Server{Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if r.URL.Path == pathSnapshot && r.URL.Query().Has("offset") {
 			requests.Add(1)
-			if at := r.URL.Query().Get("offset"); at != last {
-				last = at
+			if !again(r.URL.Query().Get("offset")) {
 				broken.Add(1)
 				w.Header().Set("Content-Length", "1000")
 				w.Write(make([]byte, 500))
@@ -48,9 +57,15 @@ func TestSnapshot_goesOn(t *testing.T) {
 	}
 	eventually(t, 5*time.Second, "the keys are published", func() bool { return a.Stats().Streams[0].SetHash == want.SetHash() })
 	b := mustStart(t, "b", []string{a.Addr()}, big)
-	// Several megabytes through some dozen broken transfers: on a busy machine with
-	// the race detector this has been seen to take more than ten seconds.
+	// Looking counts all bits of the filter, under the lock that its arrival needs:
+	// with the race detector, on a busy machine, looking all the time has been seen
+	// to hold it up for 19 s.
+	looked := time.Now()
 	took := eventually(t, 30*time.Second, "the filter has arrived", func() bool {
+		if time.Since(looked) < 100*time.Millisecond {
+			return false
+		}
+		looked = time.Now()
 		return equalHashes([]*testNode{a, b})
 	})
 	st := b.Stats()
