@@ -39,7 +39,16 @@ func hasToken(lines []string, token string) bool {
 // pass sends a request straight to the origin, body and all, and the answer
 // back as it comes; neither is stored. An unsafe method that succeeds
 // invalidates what is stored under its URLs (RFC 9111 §4.4).
+//
+// A process that has handed its place in the cluster over can tell nobody what
+// it invalidates, so it refuses what is not safe; the next try, on a new
+// connection, reaches the other process.
 func (n *Node) pass(rq *request, why string, res result) {
+	if n.released.Load() && !rfc9111.IsSafe(rq.r.Method) {
+		rq.hangUp, rq.retryAfter = true, "1"
+		n.fail(rq, http.StatusServiceUnavailable, why, "this process hands over to another one: try again in a moment")
+		return
+	}
 	upgrade := rq.r.Header["Upgrade"]
 	wantsUpgrade := isUpgrade(rq.r)
 	h := n.forwardHeader(rq, false)

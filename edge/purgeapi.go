@@ -170,6 +170,11 @@ func (n *Node) servePurge(rq *request) {
 		n.fail(rq, http.StatusForbidden, "method", "PURGE needs the admin token (Authorization: Bearer)")
 		return
 	}
+	if n.released.Load() {
+		rq.hangUp, rq.retryAfter = true, "1"
+		n.fail(rq, http.StatusServiceUnavailable, "method", "this process hands over to another one: try again in a moment")
+		return
+	}
 	ctx, cancel := context.WithTimeout(rq.r.Context(), purgeWait)
 	defer cancel()
 	c := gossip.Change{Kind: gossip.KindPurge, URLs: []string{rq.key.URL}, Soft: rq.r.Header.Get("Fastly-Soft-Purge") == "1"}

@@ -42,9 +42,13 @@ func (n *Node) changesLost() {
 }
 
 // distrusts reports whether what is stored here may have been purged without
-// this node knowing: it is out of step with the cluster's log, or alone, and
-// purge.isolated says that then it validates.
+// this node knowing: it is out of step with the cluster's log, or alone, or has
+// handed its place in the cluster over, and purge.isolated says that then it
+// validates.
 func (n *Node) distrusts() bool {
+	if n.released.Load() {
+		return n.cfg.Purge.Isolated != isolatedServe
+	}
 	s := n.sync.Load()
 	if s.state == gossip.SyncSynced {
 		return false

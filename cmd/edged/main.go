@@ -31,6 +31,7 @@ const (
 // commands without one.
 type process struct {
 	args   []string // without the program's name
+	self   string   // path of the program's file at the start; empty: not known
 	stdin  io.Reader
 	stdout io.Writer
 	stderr io.Writer
@@ -55,8 +56,15 @@ type cli struct {
 }
 
 func main() {
+	// Asked now, for later the answer is another one when the file was renamed, and
+	// an upgrade would start the old program again.
+	self, err := os.Executable()
+	if err != nil {
+		self = ""
+	}
 	os.Exit(execute(&process{
 		args:   os.Args[1:],
+		self:   self,
 		stdin:  os.Stdin,
 		stdout: os.Stdout,
 		stderr: os.Stderr,

@@ -4,6 +4,7 @@ import (
 	"bufio"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"log/slog"
@@ -45,11 +46,9 @@ func newUpgrade(node *edge.Node, config edge.Config, log *slog.Logger) *upgrade 
 // begin starts the new process and returns when it serves.
 func (u *upgrade) begin(p *process) error {
 	defer u.cancel()
-	program, err := os.Executable()
-	if err != nil {
-		return err
+	if p.self == "" {
+		return errors.New("the path of the program's file is not known")
 	}
-	program = strings.TrimSuffix(program, " (deleted)") // by which Linux marks a file that was exchanged
 	client, peer, adm, err := u.node.ListenerFiles()
 	if err != nil {
 		return err
@@ -69,7 +68,7 @@ func (u *upgrade) begin(p *process) error {
 		return err
 	}
 
-	cmd := exec.Command(program, p.args...)
+	cmd := exec.Command(p.self, p.args...)
 	cmd.Stdout, cmd.Stderr = p.stdout, p.stderr
 	cmd.ExtraFiles = []*os.File{client, peer, adm, toOld, fromOld}
 	for _, v := range os.Environ() {
@@ -90,7 +89,10 @@ func (u *upgrade) begin(p *process) error {
 	}
 	u.pid = cmd.Process.Pid
 	exited := make(chan error, 1)
-	go func() { exited <- cmd.Wait() }()
+	go func() {
+		exited <- cmd.Wait()
+		fromNew.Close() // a process that it has left behind may hold the other end open
+	}()
 	defer context.AfterFunc(u.canceled, func() { cmd.Process.Kill() })()
 
 	err = u.converse(bufio.NewReader(io.LimitReader(fromNew, 64)), toNew)
