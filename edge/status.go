@@ -30,7 +30,7 @@ func (n *Node) adminNode() admin.Node {
 			return n.synced()
 		},
 		Metrics:       n.metrics.handler(),
-		Cluster:       n.clusterStatus,
+		Cluster:       n.watchedStatus,
 		Feed:          n.feed,
 		Explain:       n.explain,
 		Keys:          n.keys,
@@ -192,7 +192,7 @@ func (n *Node) clusterStatus() admin.Cluster {
 	return c
 }
 
-// watchedStatus is clusterStatus for an open page: it asks the others to speak
+// watchedStatus is clusterStatus for who looks: it asks the others to speak
 // for themselves, too.
 func (n *Node) watchedStatus() admin.Cluster {
 	n.askSummaries(time.Now())
