@@ -24,7 +24,8 @@ import (
 var (
 	purgeNodes = flag.Int("purge.nodes", 5, "nodes of the tests of purges")
 	purgeCount = flag.Int("purge.count", 200, "purges at each rate of loss")
-	purgeTime  = flag.Duration("purge.time", 12*time.Second, "how long histories are recorded")
+	purgeCalls = flag.Int("purge.callers", 4, "calls at a time")
+	purgeTime  = flag.Duration("purge.time", 6*time.Second, "how long histories are recorded")
 )
 
 // purge posts a purge to the node's admin API.
@@ -90,16 +91,16 @@ func TestNetns_purgesReachAll(t *testing.T) {
 	c.together()
 	total := 0
 	for _, loss := range []int{1, 20} {
+		began := time.Now()
 		drop(c.nodes, fmt.Sprintf("numgen random mod 100 < %d", loss))
 		var mu sync.Mutex
 		var took []time.Duration
 		var wg sync.WaitGroup
-		const callers = 4
-		for i := range callers {
+		for i := range *purgeCalls {
 			n := c.nodes[i%len(c.nodes)]
 			client := n.namespace.client()
 			wg.Go(func() {
-				for j := range *purgeCount / callers {
+				for j := range *purgeCount / *purgeCalls {
 					res, d, err := n.purge(client, fmt.Sprintf(`{"tags":["t-%d-%d-%d"]}`, loss, i, j))
 					mu.Lock()
 					if took = append(took, d); err != nil || len(res.Missing) > 0 || res.Members != len(c.nodes) {
@@ -114,7 +115,7 @@ func TestNetns_purgesReachAll(t *testing.T) {
 		total += len(took)
 		slices.Sort(took)
 		p := func(q int) time.Duration { return took[len(took)*q/1000].Round(100 * time.Microsecond) }
-		t.Logf("%d nodes, %d %% loss: from the call to all acknowledgements p50 %v, p99 %v, max %v of %d", len(c.nodes), loss, p(500), p(990), took[len(took)-1], len(took))
+		t.Logf("%d nodes, %d %% loss: from the call to all acknowledgements p50 %v, p99 %v, max %v of %d in %v", len(c.nodes), loss, p(500), p(990), took[len(took)-1], len(took), time.Since(began).Round(100*time.Millisecond))
 	}
 	c.within(10*time.Second, "every node has applied every purge", func() error {
 		for _, n := range c.nodes {
