@@ -30,18 +30,58 @@ func (n *Node) catalogUpdate(ctx context.Context, name string, add, remove []str
 	if err := c.Room(len(add), len(remove)); err != nil {
 		return admin.CatalogResult{}, &admin.Error{Status: http.StatusConflict, Text: err.Error()}
 	}
-	payload, err := json.Marshal(catalogChange{add, remove})
+	if n.released.Load() {
+		return admin.CatalogResult{}, errReleased()
+	}
+	changes, err := catalogChanges(name, add, remove)
 	if err != nil {
 		return admin.CatalogResult{}, err
 	}
 	ctx, cancel := context.WithTimeout(ctx, purgeWait)
 	defer cancel()
-	id, acked, missing := n.spread(ctx, "catalog", gossip.Change{Kind: gossip.KindCatalog, Site: name, Payload: payload})
+	id, acked, missing := n.spread(ctx, "catalog", changes...)
+	if id == "" {
+		return admin.CatalogResult{}, errNotTaken()
+	}
 	return admin.CatalogResult{
 		Added: len(add), Removed: len(remove), ID: id,
 		Members: len(acked) + len(missing) + 1, Acked: len(acked) + 1, Missing: missing,
 	}, nil
 }
+
+// catalogChanges makes as many changes of an update as the log takes one by one.
+func catalogChanges(site string, add, remove []string) ([]gossip.Change, error) {
+	var changes []gossip.Change
+	var part catalogChange
+	size := 0
+	flush := func() error {
+		payload, err := json.Marshal(part)
+		changes = append(changes, gossip.Change{Kind: gossip.KindCatalog, Site: site, Payload: payload})
+		part, size = catalogChange{}, 0
+		return err
+	}
+	for i, path := range slices.Concat(add, remove) {
+		if len(path) > maxPurgeName {
+			return nil, &admin.Error{Status: http.StatusRequestEntityTooLarge, Text: "a path of " + itoa(int64(len(path))) + " bytes: want up to 8 KiB"}
+		}
+		if size+len(path) > catalogChangeBytes {
+			if err := flush(); err != nil {
+				return nil, err
+			}
+		}
+		if i < len(add) {
+			part.Add = append(part.Add, path)
+		} else {
+			part.Remove = append(part.Remove, path)
+		}
+		size += len(path) + len(`"",`)
+	}
+	return changes, flush()
+}
+
+// catalogChangeBytes bounds the paths of one change. JSON makes six bytes of one
+// at the worst, which the log's 128 KiB have room for.
+const catalogChangeBytes = 20 << 10
 
 // catalogOf returns the catalog of a site, or what to tell who asks for it.
 func (n *Node) catalogOf(name string) (*negative.Catalog, error) {

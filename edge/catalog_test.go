@@ -1,9 +1,12 @@
 package edge
 
 import (
+	"encoding/json"
+	"fmt"
 	"net/http"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -94,5 +97,36 @@ func TestCatalog_lieIsFound(t *testing.T) {
 	}
 	if a := n.get(t, "/real/another"); a.status != 200 {
 		t.Errorf("it still refuses: %d %s", a.status, a.cacheStatus())
+	}
+}
+
+// A change that is larger than the log takes in one goes in parts. (Seen: it was
+// answered 200 and changed nothing.)
+func TestCatalog_largeChange(t *testing.T) {
+	long := func(i int) string { return fmt.Sprintf("/%d/%s", i, strings.Repeat("\x01", 7<<10)) }
+	var add, remove []string
+	for i := range 100 {
+		add, remove = append(add, long(i)), append(remove, long(-1-i))
+	}
+	changes, err := catalogChanges("www", add, remove)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var got catalogChange
+	for _, c := range changes {
+		if len(c.Payload) > 127<<10 {
+			t.Errorf("a change of %d bytes", len(c.Payload))
+		}
+		var part catalogChange
+		if err := json.Unmarshal(c.Payload, &part); err != nil {
+			t.Fatal(err)
+		}
+		got.Add, got.Remove = append(got.Add, part.Add...), append(got.Remove, part.Remove...)
+	}
+	if !slices.Equal(got.Add, add) || !slices.Equal(got.Remove, remove) {
+		t.Errorf("%d added and %d removed, want 100 of each", len(got.Add), len(got.Remove))
+	}
+	if _, err := catalogChanges("www", []string{strings.Repeat("x", 9<<10)}, nil); err == nil {
+		t.Error("a path of 9 KiB is taken")
 	}
 }

@@ -120,8 +120,17 @@ func (n *Node) spreadAnswer(ctx context.Context, kind, by string, g gossip.Chang
 	ctx, cancel := context.WithTimeout(ctx, purgeWait)
 	defer cancel()
 	id, acked, missing := n.spread(ctx, kind, g)
+	if id == "" {
+		return admin.PurgeResult{}, errNotTaken()
+	}
 	n.audit(kind, id, by, &g, acked, missing)
 	return n.purgeProgress(id)
+}
+
+// errNotTaken is the answer when a change could not be entered in the log, as
+// the node's own log says why: nothing was purged.
+func errNotTaken() error {
+	return &admin.Error{Status: http.StatusInternalServerError, Text: "nothing was changed: the node's log says why"}
 }
 
 // purgeProgress tells how far a purge that this node took has come.
@@ -184,6 +193,10 @@ func (n *Node) servePurge(rq *request) {
 		return
 	}
 	id, acked, missing := n.spread(ctx, "url", c)
+	if id == "" {
+		n.fail(rq, http.StatusInternalServerError, "method", "nothing was purged: the node's log says why")
+		return
+	}
 	n.audit("url", id, rq.r.RemoteAddr, &c, acked, missing)
 	h := rq.w.Header()
 	h["Content-Type"] = []string{"application/json"}
