@@ -29,6 +29,7 @@ func TestAbsences_shown(t *testing.T) {
 		}
 	}
 	a := edge.sites.Load().all[0].absent
+	eventually(t, "all are counted", func() bool { return a.requests.Load() >= 60 })
 	if got := a.distinct.Estimate(time.Now()); got < 19 || got > 21 {
 		t.Errorf("%.1f distinct keys, want 20", got)
 	}

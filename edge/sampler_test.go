@@ -54,6 +54,10 @@ func TestSampler_tellsTheLastSecond(t *testing.T) {
 	for range 4 {
 		n.get(t, "/x")
 	}
+	eventually(t, "all are counted", func() bool {
+		by := n.metrics.bySite["www"]
+		return counted(by[resHit])+counted(by[resMiss]) == 4
+	})
 	got := s.sample(next())
 	if got.RPS != 4 || got.Own != 0.75 || got.Origin != 0.25 || got.P50 <= 0 || got.P99 < got.P50 || got.At != at.Unix() {
 		t.Errorf("one miss and three hits: %+v", got)
