@@ -41,6 +41,8 @@ func TestExplain_says(t *testing.T) {
 	explain("POST", url, "", "This request would go to the origin, and invalidate what is stored under this URL if it succeeds.", nil)
 	n.get(t, "/x").want(t, 200, "hello")
 	n.get(t, "/gone").want(t, 404, "")
+	// The answer may be there before it is stored.
+	eventually(t, "both are stored", func() bool { return n.negative.Stats().Entries == 1 && n.store.Stats(0).Objects == 1 })
 	explain("GET", url, "1 stored here, one matches", "This request would be answered from the store of edge-a.", nil)
 	explain("GET", url, "1 stored here, none matches this request's fields", "This request would go to the origin without asking a peer.", http.Header{"Accept-Language": {"fr"}})
 	before := n.negative.Stats()
