@@ -66,11 +66,15 @@ func (c *statusCmd) Run(p *process) error {
 func (c *statusCmd) watch(ctx context.Context, w io.Writer, client *adminClient) error {
 	tick := time.NewTicker(c.Interval)
 	defer tick.Stop()
+	var last error // what the look before found, which decides at the end
 	for {
 		var screen bytes.Buffer
 		err := c.show(ctx, &screen, client)
 		if ctx.Err() != nil {
-			return nil // in the middle of a look: the one before has been told of
+			return last // it ends in the middle of this one
+		}
+		if last = nil; err != nil {
+			last = errReported
 		}
 		if err != nil && !errors.Is(err, errReported) {
 			fmt.Fprintf(&screen, "%v\n", err)
@@ -86,10 +90,7 @@ func (c *statusCmd) watch(ctx context.Context, w io.Writer, client *adminClient)
 		}
 		select {
 		case <-ctx.Done():
-			if err != nil {
-				return errReported
-			}
-			return nil
+			return last
 		case <-tick.C:
 		}
 	}
