@@ -8,7 +8,6 @@ import (
 	"strconv"
 	"strings"
 	"testing"
-	"testing/synctest"
 	"time"
 )
 
@@ -48,7 +47,7 @@ func TestAuth_requests(t *testing.T) {
 		{name: "31 s old", sign: [][]byte{k1}, verify: [][]byte{k1}, change: nothing, later: 31 * time.Second, want: errClock},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
+			inBubble(t, func(t *testing.T) {
 				r := httptest.NewRequest("POST", "/_edged/v1/purge?part=a", nil)
 				mustAuth(t, tc.sign...).sign(r, []byte("body"))
 				tc.change(r)
@@ -63,7 +62,7 @@ func TestAuth_requests(t *testing.T) {
 }
 
 func TestAuth_refusesReplays(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	inBubble(t, func(t *testing.T) {
 		signer, verifier := mustAuth(t, testKey), mustAuth(t, testKey)
 		var sent []*http.Request
 		for i := range 100 {

@@ -98,7 +98,7 @@ const joinTime = 10 * time.Second
 // TestBubble_lifeOfACluster: real membership joins, is steady, is split,
 // heals, grows together again, is left by some and loses others.
 func TestBubble_lifeOfACluster(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	inBubble(t, func(t *testing.T) {
 		size := *bubbleNodes
 		b := &bubble{t: t, net: newMemNet(1)}
 		defer b.stop()
@@ -222,7 +222,7 @@ func (b *bubble) suspicions() (sum uint64) {
 // TestBubble_withoutRejoinNeverHeals: membership forgets the dead, so only our
 // own loop makes a healed partition grow together.
 func TestBubble_withoutRejoinNeverHeals(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	inBubble(t, func(t *testing.T) {
 		const size = 10
 		b := &bubble{t: t, net: newMemNet(1)}
 		defer b.stop()
@@ -248,7 +248,7 @@ func TestBubble_withoutRejoinNeverHeals(t *testing.T) {
 // TestBubble_newsThatGotLost: b never hears that c has joined. It is silent to
 // c, and so c turns to it.
 func TestBubble_newsThatGotLost(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	inBubble(t, func(t *testing.T) {
 		b := &bubble{t: t, net: newMemNet(4)}
 		defer b.stop()
 		b.start(0, nil)
@@ -268,7 +268,7 @@ func TestBubble_newsThatGotLost(t *testing.T) {
 // first, then leads to a host that is gone, then to a member; and when all
 // members known so far have gone, to others.
 func TestBubble_seedsAreLookedUpAgain(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	inBubble(t, func(t *testing.T) {
 		b := &bubble{t: t, net: newMemNet(9)}
 		defer b.stop()
 		var mu sync.Mutex
@@ -320,7 +320,7 @@ func TestBubble_seedsAreLookedUpAgain(t *testing.T) {
 // go, of twenty names and each a new process. Neither goroutines nor memory
 // grow with the number of those that have been there.
 func TestBubble_joinsAndLeavesLeaveNothing(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	inBubble(t, func(t *testing.T) {
 		const stay, names = 3, 20
 		b := &bubble{t: t, net: newMemNet(10)}
 		defer b.stop()

@@ -11,7 +11,7 @@ import (
 // say to each other does not wait for that: with eight senders for all streams
 // they took each other for silent.
 func TestBubble_silentPeersHoldNobodyUp(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	inBubble(t, func(t *testing.T) {
 		const size, left = 24, 3
 		b := &bubble{t: t, net: newMemNet(8)}
 		defer b.stop()

@@ -11,7 +11,6 @@ import (
 	"runtime"
 	"strings"
 	"testing"
-	"testing/synctest"
 	"time"
 )
 
@@ -152,7 +151,7 @@ func TestCluster_garbage(t *testing.T) {
 }
 
 func TestLines_rateAndLevel(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	inBubble(t, func(t *testing.T) {
 		var out logBuffer
 		var suspects []string
 		l := newLines(slog.New(slog.NewTextHandler(&out, nil)), func(n string) { suspects = append(suspects, n) })

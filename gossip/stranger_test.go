@@ -163,7 +163,7 @@ func deadPacket(label, name, from string, incarnation byte) []byte {
 // and is told an older accusation, which n002 has refuted long ago and refutes
 // no more. It was the rejoin loop that found them together again, after up to 22 s.
 func TestBubble_refutationThatGotLost(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	inBubble(t, func(t *testing.T) {
 		b := &bubble{t: t, net: newMemNet(5)}
 		defer b.stop()
 		const size = 5
@@ -201,7 +201,7 @@ func TestBubble_refutationThatGotLost(t *testing.T) {
 // TestBubble_leaveThatGotLost: n001 hears no packet while n002 leaves, be it of
 // n002 or of those who pass its news on. It used to find it dead up to 50 s later.
 func TestBubble_leaveThatGotLost(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	inBubble(t, func(t *testing.T) {
 		b := &bubble{t: t, net: newMemNet(6)}
 		defer b.stop()
 		for i := range 5 {
@@ -234,7 +234,7 @@ func TestBubble_leaveThatGotLost(t *testing.T) {
 // hears no packet from others either. As soon as it misses n002 it asks
 // somebody else.
 func TestBubble_leaveUnheard(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	inBubble(t, func(t *testing.T) {
 		b := &bubble{t: t, net: newMemNet(7)}
 		defer b.stop()
 		for i := range 5 {
