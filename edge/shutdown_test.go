@@ -9,6 +9,7 @@ import (
 	"net/http"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"edged/gossip"
@@ -161,4 +162,26 @@ func TestCluster_shieldHangsAndIsGone(t *testing.T) {
 	other.State = gossip.StateSuspect
 	n.membersChanged([]gossip.Member{self, other})
 	(<-got).want(t, 200, path, "detail=origin")
+}
+
+// The requests in flight keep most of a short drain. (Seen: members that all
+// stopped at once told each other for two of three seconds, and cut requests.)
+func TestShutdown_leaveTime(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		for _, tc := range []struct{ drain, want time.Duration }{
+			{time.Minute, 2 * time.Second},
+			{3 * time.Second, 750 * time.Millisecond},
+			{0, 0},
+			{-time.Second, 0},
+		} {
+			ctx, cancel := context.WithTimeout(t.Context(), tc.drain)
+			if got := leaveTime(ctx); got != tc.want {
+				t.Errorf("of %v: %v, want %v", tc.drain, got, tc.want)
+			}
+			cancel()
+		}
+		if got := leaveTime(context.Background()); got != 2*time.Second {
+			t.Errorf("without an end: %v", got)
+		}
+	})
 }

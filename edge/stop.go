@@ -13,9 +13,10 @@ import (
 // be cut.
 func (n *Node) Shutdown(ctx context.Context) error {
 	n.draining.Store(true)
+	lame := time.After(lameDuck)
 	if n.gossip != nil {
 		n.gossip.Draining()
-		switch err := n.gossip.Leave(2 * time.Second); {
+		switch err := n.gossip.Leave(leaveTime(ctx)); {
 		case err == nil:
 		case len(n.topo.Load().peers) == 0:
 			// All members stop at once: the last ones speak to nobody.
@@ -27,7 +28,7 @@ func (n *Node) Shutdown(ctx context.Context) error {
 	// Clients on open connections learn by their next answer that this node
 	// goes; who asks nothing meanwhile loses nothing.
 	select {
-	case <-time.After(lameDuck):
+	case <-lame:
 	case <-ctx.Done():
 	case <-n.done:
 	}
@@ -82,8 +83,19 @@ func (n *Node) Close() error {
 	return nil
 }
 
-// lameDuck is how long a stopping node goes on accepting requests, each answer
-// saying that the connection ends.
+// leaveTime is how long a stopping node tries to tell the cluster: 2 s, and of
+// a shorter drain a quarter, for the rest belongs to the requests in flight.
+// Who has not heard finds out by itself; who is cut off does not.
+func leaveTime(ctx context.Context) time.Duration {
+	const most = 2 * time.Second
+	if end, ok := ctx.Deadline(); ok {
+		return max(min(most, time.Until(end)/4), 0)
+	}
+	return most
+}
+
+// lameDuck is how long a stopping node goes on accepting requests at least,
+// each answer saying that the connection ends. Leaving the cluster is part of it.
 const lameDuck = time.Second
 
 // newGrace is how long a stopping node waits for the first request of a
