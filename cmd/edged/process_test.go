@@ -78,7 +78,13 @@ type child struct {
 // start runs edged with the arguments. The test's end kills what still runs.
 func start(t *testing.T, args ...string) *child {
 	t.Helper()
-	c := &child{t: t, cmd: exec.Command(edgedBinary(t), args...), stdout: newLines(), stderr: newLines(), exited: make(chan struct{})}
+	return watch(t, exec.Command(edgedBinary(t), args...), args)
+}
+
+// watch starts cmd, an edged with the arguments.
+func watch(t *testing.T, cmd *exec.Cmd, args []string) *child {
+	t.Helper()
+	c := &child{t: t, cmd: cmd, stdout: newLines(), stderr: newLines(), exited: make(chan struct{})}
 	c.cmd.Stdout, c.cmd.Stderr = c.stdout, c.stderr
 	if err := c.cmd.Start(); err != nil {
 		t.Fatal(err)

@@ -21,24 +21,9 @@ func startWith(t *testing.T, env []string, files []*os.File, args ...string) *ch
 	for _, v := range env {
 		fmt.Fprintf(&exports, "export %s; ", v)
 	}
-	c := &child{t: t, stdout: newLines(), stderr: newLines(), exited: make(chan struct{})}
-	c.cmd = exec.Command("sh", append([]string{"-c", exports.String() + `exec "$0" run "$@"`, edgedBinary(t)}, args...)...)
-	c.cmd.Stdout, c.cmd.Stderr, c.cmd.ExtraFiles = c.stdout, c.stderr, files
-	if err := c.cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
-	go func() {
-		c.cmd.Wait()
-		close(c.exited)
-	}()
-	t.Cleanup(func() {
-		c.cmd.Process.Kill()
-		<-c.exited
-		if t.Failed() {
-			t.Logf("edged run %s wrote\n%s", strings.Join(args, " "), c.stderr)
-		}
-	})
-	return c
+	cmd := exec.Command("sh", append([]string{"-c", exports.String() + `exec "$0" run "$@"`, edgedBinary(t)}, args...)...)
+	cmd.ExtraFiles = files
+	return watch(t, cmd, append([]string{"run"}, args...))
 }
 
 func TestRun_tellsTheServiceManager(t *testing.T) {
