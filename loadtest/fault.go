@@ -1,6 +1,7 @@
 package loadtest
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -85,10 +86,49 @@ func (f Fault) complaints(nodes int, length time.Duration, bad func(field, forma
 	}
 }
 
+// overlaps complains of faults of one node at the same time: one of a process
+// that is dead, hangs or starts already would fail in the middle of a run.
+// Origin faults may overlap, the worst counts.
+func overlaps(list []Fault, bad func(i int, format string, args ...any)) {
+	order := make([]int, 0, len(list))
+	for i, f := range list {
+		if f.ofNode() {
+			order = append(order, i)
+		}
+	}
+	slices.SortStableFunc(order, func(a, b int) int { return cmp.Compare(list[a].At, list[b].At) })
+	last := map[int]int{} // of each node, the fault that ends last of those so far
+	for _, i := range order {
+		f := list[i]
+		j, met := last[f.Node]
+		if !met {
+			last[f.Node] = i
+			continue
+		}
+		before := list[j]
+		switch {
+		case before.Do == FaultKill && before.For == 0:
+			bad(i, "%v: %s is dead since %v, by faults[%d]: want it before that, or a \"for\" there, after which it is started again", f.At, nodeName(f.Node-1), before.At, j)
+			continue
+		case f.At < before.At+before.For:
+			bad(i, "%v: %v of faults[%d] lasts until %v: want that time or a later one, or another node", f.At, before, j, before.At+before.For)
+		case f.At == before.At:
+			bad(i, "%v: %v of faults[%d] is at the same time: want a later one, or another node", f.At, before, j)
+		}
+		if f.Do == FaultKill && f.For == 0 || f.At+f.For >= before.At+before.For {
+			last[f.Node] = i
+		}
+	}
+}
+
 // faults runs the faults of a scenario on a cluster of ours.
 type faults struct {
 	c   *cluster
 	mon *monitor
+
+	// One token a node: a fault waits until the one before it is over, also
+	// when the node took longer to start again than the scenario thought.
+	busy []chan struct{}
 
 	mu   sync.Mutex
 	slow []time.Duration // in force
@@ -100,11 +140,24 @@ type faults struct {
 // was paused goes on, and what was to be started again is not. It returns what
 // could not be done.
 func (fs *faults) run(ctx context.Context, list []Fault, start time.Time) error {
+	fs.busy = make([]chan struct{}, len(fs.c.targets))
+	for i := range fs.busy {
+		fs.busy[i] = make(chan struct{}, 1)
+	}
 	var wg sync.WaitGroup
 	for _, f := range list {
 		wg.Go(func() {
 			if !sleepUntil(ctx, start.Add(f.At)) {
 				return
+			}
+			if f.ofNode() {
+				token := fs.busy[f.Node-1]
+				select {
+				case token <- struct{}{}:
+					defer func() { <-token }()
+				case <-ctx.Done():
+					return
+				}
 			}
 			if err := fs.happen(ctx, f); err != nil && ctx.Err() == nil {
 				fs.mu.Lock()
@@ -132,7 +185,7 @@ func sleepUntil(ctx context.Context, at time.Time) bool {
 
 func (fs *faults) happen(ctx context.Context, f Fault) error {
 	began := time.Now()
-	fs.mon.fault(f.String(), f.At, f.For)
+	fs.mon.fault(f.String(), f.For)
 	over := func() bool { return f.For > 0 && sleepUntil(ctx, began.Add(f.For)) }
 	switch f.Do {
 	case FaultKill:

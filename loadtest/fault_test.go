@@ -37,6 +37,46 @@ func TestFault_complaints(t *testing.T) {
 	}
 }
 
+func TestReadScenario_faultsThatOverlap(t *testing.T) {
+	const head = "phases: [{ duration: 60s, rate: 10 }]\nfaults:\n"
+	for _, tc := range []struct {
+		name, faults string
+		want         string // "" for none
+	}{
+		{"one after the other", `
+  - { at: 10s, do: kill, node: 2, for: 5s }
+  - { at: 15s, do: restart, node: 2 }
+  - { at: 16s, do: pause, node: 2, for: 1s }
+  - { at: 17s, do: kill, node: 2 }`, ""},
+		{"of several nodes, and of the origin", `
+  - { at: 10s, do: kill, node: 2, for: 5s }
+  - { at: 11s, do: pause, node: 1, for: 5s }
+  - { at: 11s, do: slow_origin, latency: 1s, for: 5s }
+  - { at: 12s, do: slow_origin, latency: 2s, for: 5s }`, ""},
+		{"a restart of a node that is dead", `
+  - { at: 10s, do: kill, node: 2, for: 5s }
+  - { at: 12s, do: restart, node: 2 }`, `4:11: faults[1].at: 12s: kill edge-b for 5s of faults[0] lasts until 15s: want that time or a later one, or another node`},
+		{"in whichever order they stand", `
+  - { at: 12s, do: pause, node: 2, for: 1s }
+  - { at: 10s, do: kill, node: 2, for: 5s }`, `3:11: faults[0].at: 12s: kill edge-b for 5s of faults[1] lasts until 15s: want that time or a later one, or another node`},
+		{"a short one in a long one", `
+  - { at: 10s, do: pause, node: 1, for: 30s }
+  - { at: 40s, do: pause, node: 1, for: 1s }
+  - { at: 39s, do: kill, node: 1, for: 1s }`, `5:11: faults[2].at: 39s: pause edge-a for 30s of faults[0] lasts until 40s: want that time or a later one, or another node`},
+		{"after a death for good", `
+  - { at: 10s, do: kill, node: 1 }
+  - { at: 50s, do: pause, node: 1, for: 1s }`, `4:11: faults[1].at: 50s: edge-a is dead since 10s, by faults[0]: want it before that, or a "for" there, after which it is started again`},
+		{"at the same time", `
+  - { at: 10s, do: restart, node: 1 }
+  - { at: 10s, do: restart, node: 1 }`, `4:11: faults[1].at: 10s: restart edge-a of faults[0] is at the same time: want a later one, or another node`},
+	} {
+		_, err := ReadScenario(strings.NewReader(head + strings.TrimPrefix(tc.faults, "\n")))
+		if got := fmt.Sprint(err); tc.want == "" && err != nil || tc.want != "" && got != tc.want {
+			t.Errorf("%s: got\n%v\nwant\n%s", tc.name, err, tc.want)
+		}
+	}
+}
+
 func TestOrigin_disturbed(t *testing.T) {
 	o, err := NewOrigin(OriginConfig{})
 	if err != nil {
@@ -98,7 +138,8 @@ faults:
 	}
 }
 
-// A node that is killed and comes back keeps what it had counted before.
+// A node that is killed and comes back keeps what it had counted before. A fault
+// that comes while it still starts waits.
 func TestRun_faultsOfNodes(t *testing.T) {
 	t.Parallel()
 	o, out := quick(t, "ok")
@@ -108,6 +149,7 @@ keys: 100
 phases: [{ duration: 3s, rate: 200, absent: 50% }]
 faults:
   - { at: 1200ms, do: kill, node: 2, for: 200ms }
+  - { at: 1400ms, do: restart, node: 2 }
   - { at: 500ms, do: restart, node: 1 }
 `)
 	o.Rate, o.Duration = 0, 0

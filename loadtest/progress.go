@@ -215,13 +215,13 @@ func (m *monitor) printLocked(text string) {
 	fmt.Fprintln(m.out, text)
 }
 
-// fault keeps a fault of the scenario, and prints it.
-func (m *monitor) fault(text string, at, length time.Duration) {
+// fault keeps a fault of the scenario that happens now, and prints it.
+func (m *monitor) fault(text string, length time.Duration) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	e := Event{S: at.Seconds(), Text: text, Fault: true}
+	e := Event{S: time.Since(m.start).Seconds(), Text: text, Fault: true}
 	if length > 0 {
-		e.Until = (at + length).Seconds()
+		e.Until = e.S + length.Seconds()
 	}
 	m.events = append(m.events, e)
 	m.printLocked("Fault: " + text)

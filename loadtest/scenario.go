@@ -280,6 +280,7 @@ func (s Scenario) complaints() (found []complaint) {
 			bad(fmt.Sprintf("faults[%d]%s", i, field), format, args...)
 		})
 	}
+	overlaps(s.Faults, func(i int, format string, args ...any) { bad(fmt.Sprintf("faults[%d].at", i), format, args...) })
 	return found
 }
 
