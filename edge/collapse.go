@@ -24,12 +24,14 @@ type flight struct {
 	info   chan informational // 1xx answers, for the one who began it
 	cancel context.CancelCauseFunc
 
-	rangeKey string // what key becomes if the answer is only a part
-	gen      uint64 // the newest purge when it began
+	rangeKey string          // what key becomes if the answer is only a part
+	gen      uint64          // the newest purge when it began
+	after    <-chan struct{} // closed when it may ask; nil: at once
 
 	// Guarded by flights.mu.
 	waiters  int
 	joinable bool // still in the table
+	asks     bool // somebody may have got its request already
 	storable bool // worth finishing
 }
 
@@ -78,17 +80,29 @@ type flights struct {
 
 // join returns the flight of key, and whether the caller has to begin it.
 // Either way the caller waits for it and must leave it.
-func (fs *flights) join(key string) (f *flight, began bool) {
+//
+// Who may not know of a purge that has been (unsure) joins none that asks
+// already: the purge may have come after it asked. It gets the next one, which
+// asks once the one under way has its answer, and which all share that come
+// until then: one request at a time draws no more from the origin than the
+// origin answers, and none is older than who waits for it.
+func (fs *flights) join(key string, unsure bool) (f *flight, began bool) {
 	fs.mu.Lock()
 	defer fs.mu.Unlock()
+	var after <-chan struct{}
 	if f := fs.tab[key]; f != nil {
-		if fs.joins(f) {
+		switch {
+		case !fs.joins(f):
+		case unsure && f.asks:
+			after = f.ready
+		default:
 			f.waiters++
 			return f, false
 		}
 		fs.detachLocked(f)
 	}
 	f = newFlight(key)
+	f.after = after
 	if fs.epochs != nil {
 		f.gen = fs.epochs.Generation()
 	}
@@ -105,14 +119,14 @@ func (fs *flights) join(key string) (f *flight, began bool) {
 // the whole; so that a burst of ranges draws one request from an origin that
 // knows no ranges. apart says that this one has turned out not to. A request
 // for the whole has one and the same key for both.
-func (fs *flights) joinRange(key, rangeKey string, apart bool) (f *flight, began bool) {
+func (fs *flights) joinRange(key, rangeKey string, apart, unsure bool) (f *flight, began bool) {
 	fs.mu.Lock()
 	same := fs.tab[rangeKey] != nil
 	fs.mu.Unlock()
 	if same || apart {
 		key = rangeKey
 	}
-	if f, began = fs.join(key); began {
+	if f, began = fs.join(key, unsure); began {
 		f.rangeKey = rangeKey // read by settle, which launch comes before
 	}
 	return f, began
@@ -127,7 +141,7 @@ func (fs *flights) joinBehind(key string) *flight {
 	if busy {
 		return nil
 	}
-	f, began := fs.join(key)
+	f, began := fs.join(key, false)
 	if !began {
 		fs.leave(f)
 		return nil
@@ -137,6 +151,19 @@ func (fs *flights) joinBehind(key string) *flight {
 
 func newFlight(key string) *flight {
 	return &flight{key: key, ready: make(chan struct{}), info: make(chan informational, 8), waiters: 1}
+}
+
+// asking waits until the flight may ask, and says that it does.
+func (fs *flights) asking(ctx context.Context, f *flight) {
+	if f.after != nil {
+		select {
+		case <-f.after:
+		case <-ctx.Done():
+		}
+	}
+	fs.mu.Lock()
+	f.asks = true
+	fs.mu.Unlock()
 }
 
 // leave takes one waiter off. The last one ends a forward that is not worth

@@ -13,7 +13,9 @@ import (
 	"runtime"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 )
 
@@ -369,5 +371,58 @@ func TestOrigin_bad(t *testing.T) {
 		ln.Close()
 		startNode(t, testConfig("edge-a", url)).get(t, "/").
 			want(t, 502, "502 Bad Gateway: the origin can't be reached\n", "edge-a; fwd=uri-miss")
+	})
+}
+
+// Who may have missed a purge joins no forward that asks already, but shares
+// the next one, which asks when that one has its answer.
+func TestCollapse_unsure(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var fs flights
+		ctx := t.Context()
+		first, began := fs.join("k", true)
+		if !began {
+			t.Fatal("joined what is not there")
+		}
+		if f, _ := fs.join("k", true); f != first {
+			t.Error("it does not join one that has not asked yet")
+		}
+		fs.asking(ctx, first)
+		if f, _ := fs.join("k", false); f != first {
+			t.Error("who is sure does not join what is under way")
+		}
+		second, began := fs.join("k", true)
+		if second == first || !began {
+			t.Fatal("who is unsure joins what is under way")
+		}
+		var asks atomic.Bool
+		go func() {
+			fs.asking(ctx, second)
+			asks.Store(true)
+		}()
+		synctest.Wait()
+		for _, unsure := range []bool{true, false} {
+			if f, began := fs.join("k", unsure); f != second || began {
+				t.Errorf("unsure %v: it does not share the next one", unsure)
+			}
+		}
+		if asks.Load() {
+			t.Error("the next one asks beside the first")
+		}
+		fs.settle(first, outcome{err: errPanic, shared: true})
+		synctest.Wait()
+		if !asks.Load() {
+			t.Error("the next one does not ask when the first has its answer")
+		}
+		fs.detach(first)
+		if f, began := fs.join("k", false); f != second || began {
+			t.Error("the end of the first took the next one out of the table")
+		}
+
+		// One whose clients have all gone does not wait.
+		third, _ := fs.join("k", true)
+		gone, cancel := context.WithCancel(ctx)
+		cancel()
+		fs.asking(gone, third)
 	})
 }

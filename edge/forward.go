@@ -317,6 +317,7 @@ func (n *Node) fly(ctx context.Context, f *flight, fw *forward) {
 		f.cancel(nil)
 	}()
 
+	n.flights.asking(ctx, f)
 	up, err := n.obtain(ctx, fw)
 	var answer *upstream
 	out, answer = n.judge(ctx, fw, up, err)

@@ -87,7 +87,7 @@ func (n *Node) serveMember(w http.ResponseWriter, r *http.Request) {
 // validate it anyway.
 func (n *Node) serveStoredOnly(rq *request) {
 	why, res := "uri-miss", resMiss
-	if rq.behind || n.distrusts() {
+	if n.unsure(rq) {
 		n.answer(rq, http.StatusGatewayTimeout, rfc9111.CacheStatus{Fwd: "stale"}, "catching up with purges", resStale)
 		return
 	}

@@ -89,7 +89,7 @@ func (n *Node) serve(rq *request) {
 			m := metaOf(selected)
 			now := time.Now()
 			enough := n.covers(rq, selected)
-			if m.soft || !enough || rq.behind || n.distrusts() {
+			if m.soft || !enough || n.unsure(rq) {
 				reuse = rfc9111.Validate
 			} else {
 				reuse, _ = m.Decide(rq.dirs, now)
@@ -118,7 +118,7 @@ func (n *Node) serve(rq *request) {
 		} else if len(variants) > 0 {
 			why = "vary-miss"
 		}
-		if why == "uri-miss" && !rq.behind && !n.distrusts() && n.serveAbsence(rq) {
+		if why == "uri-miss" && !n.unsure(rq) && n.serveAbsence(rq) {
 			return
 		}
 		if rq.dirs.OnlyIfCached {
@@ -130,11 +130,6 @@ func (n *Node) serve(rq *request) {
 			n.forwardAlone(rq, why, variants, selected)
 			return
 		}
-		if rq.behind {
-			// What is under way may be from before a purge that is not known here.
-			n.forwardAlone(rq, why, variants, selected)
-			return
-		}
 		if n.forwardCollapsed(rq, why, variants, selected) {
 			return
 		}
@@ -142,6 +137,10 @@ func (n *Node) serve(rq *request) {
 	// Others' answers were never for this request: alone, then.
 	n.forwardAlone(rq, "uri-miss", n.lookup(rq), nil)
 }
+
+// unsure reports whether this node may not know of a purge that has been when
+// the request came: who asks does, or the node is out of step.
+func (n *Node) unsure(rq *request) bool { return rq.behind || n.distrusts() }
 
 // maxRejoins bounds how often a request may find that the forward it waited
 // for does not answer it.
@@ -264,7 +263,7 @@ func (n *Node) forwardCollapsed(rq *request, why string, variants []*store.Respo
 		// The others' forward may be answered by another tier's copy.
 		key += newerKey
 	}
-	f, began := n.flights.joinRange(key, rangeKey(key, rq, why, selected), rq.apart)
+	f, began := n.flights.joinRange(key, rangeKey(key, rq, why, selected), rq.apart, n.unsure(rq))
 	if began {
 		n.launch(f, n.newForward(rq, why, variants, selected))
 	} else {
