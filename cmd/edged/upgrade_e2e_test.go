@@ -14,6 +14,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -209,9 +210,14 @@ type generations struct {
 
 func startGenerations(t *testing.T, args ...string) *generations {
 	t.Helper()
+	return startGenerationsOf(t, edgedBinary(t), args...)
+}
+
+func startGenerationsOf(t *testing.T, program string, args ...string) *generations {
+	t.Helper()
 	dir := t.TempDir()
 	g := &generations{t: t, stdout: filepath.Join(dir, "stdout"), stderr: filepath.Join(dir, "stderr")}
-	g.cmd = exec.Command(edgedBinary(t), append([]string{"run"}, args...)...)
+	g.cmd = exec.Command(program, append([]string{"run"}, args...)...)
 	for name, to := range map[string]*io.Writer{g.stdout: &g.cmd.Stdout, g.stderr: &g.cmd.Stderr} {
 		f, err := os.OpenFile(name, os.O_CREATE|os.O_WRONLY|os.O_APPEND, 0o600)
 		if err != nil {
@@ -375,6 +381,60 @@ func TestE2E_upgradeFails(t *testing.T) {
 	}
 	g.ready(2)
 	g.gone(first.PID)
+}
+
+// TestE2E_upgradeProgram exchanges the program's file as installers do, by
+// renaming: what stands at the path then is what is started. First it is one
+// that ends and leaves a process behind, which holds all that it has inherited.
+func TestE2E_upgradeProgram(t *testing.T) {
+	origin := startOrigin(t)
+	dir := t.TempDir()
+	program, left := filepath.Join(dir, "edged"), filepath.Join(dir, "left")
+	if err := os.Link(edgedBinary(t), program); err != nil {
+		t.Fatal(err)
+	}
+	exchange := func(script string) {
+		t.Helper()
+		if err := os.Rename(program, program+".old"); err != nil {
+			t.Fatal(err)
+		}
+		next := program + ".new"
+		writeFile(t, next, "#!/bin/sh\n"+script, 0o700)
+		if err := os.Rename(next, program); err != nil {
+			t.Fatal(err)
+		}
+	}
+	g := startGenerationsOf(t, program, append(alone(origin.URL), "--name", "b")...)
+	first := g.ready(1)
+
+	exchange("sleep 300 & echo $! >" + left + "\nexit 3\n")
+	t.Cleanup(func() {
+		if pid, err := strconv.Atoi(strings.TrimSpace(readFile(t, left))); err == nil {
+			syscall.Kill(pid, syscall.SIGKILL)
+		}
+	})
+	if err := syscall.Kill(first.PID, syscall.SIGUSR2); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, func() error {
+		if log := readFile(t, g.stderr); !strings.Contains(log, "no other process has taken over") || !strings.Contains(log, "exit status 3") {
+			return fmt.Errorf("the log does not say why: %s", log)
+		}
+		return nil
+	})
+	if r := get(t, "http://"+first.Client+"/x"); r.status != http.StatusOK {
+		t.Errorf("a client is answered %+v", r)
+	}
+
+	exchange("echo the new one >&2\nexec " + edgedBinary(t) + ` "$@"` + "\n")
+	if err := syscall.Kill(first.PID, syscall.SIGUSR2); err != nil {
+		t.Fatal(err)
+	}
+	g.ready(2)
+	g.gone(first.PID)
+	if log := readFile(t, g.stderr); !strings.Contains(log, "the new one\n") {
+		t.Errorf("the program at the path was not started:\n%s", log)
+	}
 }
 
 // alive is nil when the node counts so many members as alive.
