@@ -84,7 +84,7 @@ func splitTarget(r *http.Request) (path, query string, ok bool) {
 			return "*", "", true
 		}
 		u, err := url.Parse(target)
-		if err != nil || u.Host == "" || (!strings.EqualFold(u.Scheme, "http") && !strings.EqualFold(u.Scheme, "https")) {
+		if err != nil || u.Host == "" || u.User != nil || (!strings.EqualFold(u.Scheme, "http") && !strings.EqualFold(u.Scheme, "https")) {
 			return "", "", false
 		}
 		_, rest, _ := strings.Cut(target, "://")
@@ -105,11 +105,12 @@ func splitTarget(r *http.Request) (path, query string, ok bool) {
 
 // reject answers a request that has no key; it returns false. Who sends a
 // malformed one may see its other requests on this connection in another way
-// than we do, so the connection ends.
+// than we do, so the connection ends; and what follows a CONNECT was not
+// meant for us.
 func (n *Node) reject(rq *request, reason string, status int, text string) bool {
 	n.metrics.rejected.WithLabelValues(reason).Inc()
 	rq.reason = "refused-" + reason
-	rq.hangUp = status == http.StatusBadRequest
+	rq.hangUp = status == http.StatusBadRequest || rq.r.Method == http.MethodConnect
 	n.failWith(rq, status, rfc9111.CacheStatus{}, text)
 	return false
 }
@@ -136,6 +137,9 @@ func (n *Node) forwardHeader(rq *request, whole bool) http.Header {
 		if v := rfc9111.NormaliseAcceptEncoding(ae); v != "" {
 			h["Accept-Encoding"] = []string{v}
 		}
+	}
+	if !rq.hasBody() {
+		delete(h, "Expect") // it speaks of the content that is to come
 	}
 	if rq.hop == shield.HopNone {
 		shield.StripOverrides(h)

@@ -53,7 +53,7 @@ type outcome struct {
 
 	// A response on its way. Its header has no hop-by-hop fields.
 	status  int
-	reason  string
+	phrase  *phrase // nil: the usual one
 	header  http.Header
 	trailer func() http.Header // complete once the body has ended
 	length  int64              // -1 unknown

@@ -1,6 +1,7 @@
 package edge
 
 import (
+	"context"
 	"net"
 	"net/http"
 	"sync"
@@ -141,6 +142,21 @@ func (g *gate) closeFresh() {
 	for _, f := range fresh {
 		f.Close()
 	}
+}
+
+// connKey is where a request's connection is in its context.
+type connKey struct{}
+
+// withConn is an http.Server's ConnContext.
+func withConn(ctx context.Context, c net.Conn) context.Context {
+	return context.WithValue(ctx, connKey{}, c)
+}
+
+// connOf returns the connection that a request came over; nil when it came by
+// none of a gate.
+func connOf(r *http.Request) *framedConn {
+	c, _ := r.Context().Value(connKey{}).(*framedConn)
+	return c
 }
 
 // track is an http.Server's ConnState.

@@ -376,8 +376,8 @@ func (n *Node) serveAll() {
 		} else {
 			if i == lnPeer && n.identity != nil {
 				ln = n.identity.Listener(ln)
-				n.servers[i].ConnContext = withTLS
 			}
+			n.servers[i].ConnContext = withConn
 			n.gates[i] = n.newGate(ln, i)
 			n.servers[i].ConnState = n.gates[i].track
 			ln = n.gates[i]

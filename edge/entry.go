@@ -14,7 +14,7 @@ import (
 // stored. It is immutable.
 type meta struct {
 	rfc9111.Stored
-	reason    string   // the status line's, when it is not the usual one
+	phrase    *phrase  // the status line's; nil: the usual one
 	nominated []string // request fields that Vary names
 	vary      string   // the value of those in the request that fetched it
 	soft      bool     // a soft purge asks for validation before the next use
@@ -24,7 +24,10 @@ type meta struct {
 
 // metaBytes is what a meta costs beside the store's own share.
 func (m *meta) metaBytes() int {
-	n := int(unsafe.Sizeof(*m)) + len(m.reason) + len(m.vary) + 16*len(m.parts)
+	n := int(unsafe.Sizeof(*m)) + len(m.vary) + 16*len(m.parts)
+	if m.phrase != nil {
+		n += int(unsafe.Sizeof(*m.phrase)) + len(m.phrase.text)
+	}
 	for _, f := range m.nominated {
 		n += len(f) + 16
 	}
@@ -124,10 +127,4 @@ func tagsOf(h http.Header) []string {
 	}
 	slices.Sort(tags)
 	return slices.Compact(tags)
-}
-
-// usualReason reports whether the reason phrase is the one that net/http
-// writes by itself.
-func usualReason(status int, reason string) bool {
-	return reason == "" || reason == http.StatusText(status)
 }

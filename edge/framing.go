@@ -34,6 +34,8 @@ type framedConn struct {
 	idleSince atomic.Int64 // Unix time in ns; 0 while net/http has a request of it
 	used      atomic.Bool  // it has brought a request
 	raw       atomic.Bool
+	broken    atomic.Bool            // the content of what was read last has no valid framing
+	phrase    atomic.Pointer[phrase] // of the next head; nil: the usual one
 	counted   bool
 	buf       []byte
 	held      atomic.Int64 // what the gate counts for it
@@ -99,6 +101,9 @@ func (c *framedConn) Read(p []byte) (int, error) {
 		}
 		n, err := c.Conn.Read(c.buf)
 		c.framer.add(c.buf[:n])
+		if c.badContent {
+			c.broken.Store(true)
+		}
 		if err != nil && n == 0 {
 			c.in, c.ready = nil, 0
 			c.hold()
@@ -123,6 +128,8 @@ type framer struct {
 	state frameState
 	left  uint64 // bytes to come of a body or chunk
 	bad   bool   // nothing more is handed on after what is ready
+
+	badContent bool // bad, and a head that was found good has been handed on for it
 }
 
 type frameState uint8
@@ -167,6 +174,7 @@ func (f *framer) took(n int) {
 func (f *framer) refuse() {
 	f.in = append(f.in[:f.ready:f.ready], poison...)
 	f.ready = len(f.in)
+	f.badContent = f.state != inHead
 	f.state, f.bad = inNothing, true
 }
 

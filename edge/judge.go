@@ -72,7 +72,7 @@ func (n *Node) judge(ctx context.Context, fw *forward, up *upstream, err error) 
 	}
 
 	out := outcome{
-		status: resp.StatusCode, reason: reasonOf(resp), length: resp.ContentLength,
+		status: resp.StatusCode, phrase: phraseOf(resp), length: resp.ContentLength,
 		fwdStatus: fwdStatus, detail: up.detail,
 		upstreamStatus: joinLines(resp.Header["Cache-Status"]),
 		trailer:        func() http.Header { return resp.Trailer },
@@ -157,17 +157,14 @@ func (n *Node) storable(fw *forward, up *upstream) (m *meta, header http.Header,
 	case x.Status == http.StatusPartialContent && !framedPart(asked.ReqHeader, up.resp):
 		return nil, nil, "206 of unknown size, or that contradicts itself"
 	}
-	m, header = newMeta(x, fw.site.policy, reasonOf(up.resp))
+	m, header = newMeta(x, fw.site.policy, phraseOf(up.resp))
 	return m, header, v.Rule
 }
 
-func newMeta(x rfc9111.Exchange, p rfc9111.Policy, reason string) (*meta, http.Header) {
+func newMeta(x rfc9111.Exchange, p rfc9111.Policy, ph *phrase) (*meta, http.Header) {
 	header := rfc9111.StoredHeader(x.Header)
 	rfc9111.EnsureDate(header, x.ResponseTime)
-	m := &meta{Stored: rfc9111.NewStored(x, p)}
-	if !usualReason(x.Status, reason) {
-		m.reason = strings.Clone(reason)
-	}
+	m := &meta{Stored: rfc9111.NewStored(x, p), phrase: ph}
 	if x.Status == http.StatusPartialContent {
 		r, size, _ := rfc9111.ParseContentRange(strings.TrimSpace(header.Get("Content-Range")))
 		m.parts, m.size = parts{r}, size
@@ -259,7 +256,7 @@ func (n *Node) freshened(fw *forward, up *upstream, old *store.Response) (*store
 	merged := rfc9111.Freshen(rangedHeaderOf(old), up.resp.Header, fw.site.policy)
 	x := fw.exchange(up, merged, int(metaOf(old).Status))
 	x.Method = http.MethodGet
-	m, header := newMeta(x, fw.site.policy, metaOf(old).reason)
+	m, header := newMeta(x, fw.site.policy, metaOf(old).phrase)
 	m.parts = metaOf(old).parts // newMeta knows of the first one only
 	return &store.Response{
 		Variant: m.vary, Head: serialiseHead(header), Body: old.Body,
@@ -346,12 +343,12 @@ func (n *Node) rememberAbsence(fw *forward, out *outcome, chunks [][]byte) {
 	}
 }
 
-// reasonOf returns the reason phrase of a status line.
-func reasonOf(resp *http.Response) string {
-	if len(resp.Status) > 4 {
-		return resp.Status[4:]
+// phraseOf returns the reason phrase of a response; nil when it is the usual one.
+func phraseOf(resp *http.Response) *phrase {
+	if len(resp.Status) <= 4 {
+		return nil
 	}
-	return ""
+	return unusual(resp.StatusCode, resp.Status[4:])
 }
 
 func joinLines(lines []string) string {

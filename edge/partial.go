@@ -348,7 +348,7 @@ func (n *Node) joinStored(fw *forward, out *outcome, chunks [][]byte) *store.Res
 	}
 	if len(m.parts) == 1 && m.parts[0].Length == m.size {
 		m.parts, m.size = nil, 0
-		m.reason = ""
+		m.phrase = nil
 		m.Status, m.Flags = http.StatusOK, m.Flags&^rfc9111.FlagPartial
 	}
 	return &store.Response{Variant: m.vary, Head: serialiseHead(out.kept), Body: body, Meta: &m, MetaBytes: m.metaBytes()}

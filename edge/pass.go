@@ -16,14 +16,20 @@ import (
 // uploadTimeout is how long a client may pause within its request's body.
 const uploadTimeout = time.Minute
 
+const brokenContent = "the request's content broke off, or its framing is not valid"
+
 // leftoverTimeout is how long the rest of a request's body may take after the
 // answer.
 const leftoverTimeout = 5 * time.Second
 
-// isUpgrade reports whether the client asks to change the protocol.
+// isUpgrade reports whether the client asks for a WebSocket (RFC 6455 §4.1). A
+// wish for any other protocol is ignored, as RFC 9110 §7.8 allows: behind an
+// origin that grants one, h2c say, requests would pass that no rule here sees.
 func isUpgrade(r *http.Request) bool {
-	return r.Header["Upgrade"] != nil && hasToken(r.Header["Connection"], "upgrade")
+	return r.Method == http.MethodGet && hasToken(r.Header["Connection"], "upgrade") && hasToken(r.Header["Upgrade"], webSocket)
 }
+
+const webSocket = "websocket"
 
 func hasToken(lines []string, token string) bool {
 	for _, line := range lines {
@@ -49,11 +55,10 @@ func (n *Node) pass(rq *request, why string, res result) {
 		n.fail(rq, http.StatusServiceUnavailable, why, "this process hands over to another one: try again in a moment")
 		return
 	}
-	upgrade := rq.r.Header["Upgrade"]
 	wantsUpgrade := isUpgrade(rq.r)
 	h := n.forwardHeader(rq, false)
 	if wantsUpgrade {
-		h["Connection"], h["Upgrade"] = []string{"Upgrade"}, upgrade
+		h["Connection"], h["Upgrade"] = []string{"Upgrade"}, []string{webSocket}
 	}
 	if te := rq.r.Header["Te"]; hasToken(te, "trailers") {
 		h["Te"] = []string{"trailers"}
@@ -69,6 +74,12 @@ func (n *Node) pass(rq *request, why string, res result) {
 	if h["User-Agent"] == nil {
 		h["User-Agent"] = nil
 	}
+	if c := connOf(rq.r); rq.hasBody() && c != nil && c.broken.Load() {
+		// Known before anything was sent on: nobody need find out by half of it.
+		rq.hangUp = true
+		n.fail(rq, http.StatusBadRequest, why, brokenContent)
+		return
+	}
 	upload := &uploadReader{rq: rq, body: rq.r.Body}
 	if rq.hasBody() {
 		out.Body = upload
@@ -82,7 +93,7 @@ func (n *Node) pass(rq *request, why string, res result) {
 	resp, release, err := n.askOrigin(ctx, rq.site, n.class(rq.site, rq.key.Filter, rq.target, began), out)
 	if err != nil && upload.broken() {
 		rq.hangUp = true
-		n.fail(rq, http.StatusBadRequest, why, "the request's content broke off, or its framing is not valid")
+		n.fail(rq, http.StatusBadRequest, why, brokenContent)
 		return
 	}
 	if err != nil {
@@ -115,7 +126,7 @@ func (n *Node) pass(rq *request, why string, res result) {
 	if resp.ContentLength >= 0 && bodyAllowed(resp.StatusCode) {
 		wh["Content-Length"] = []string{itoa(resp.ContentLength)}
 	}
-	n.writeHead(rq, resp.StatusCode)
+	n.writeHeadAs(rq, resp.StatusCode, phraseOf(resp))
 	ctl := http.NewResponseController(rq.w)
 	if rq.r.Method != http.MethodHead {
 		ctl.Flush()
@@ -153,12 +164,12 @@ func (n *Node) passStoring(rq *request, resp *http.Response, why string, x rfc91
 		return false
 	}
 	out := &outcome{
-		status: resp.StatusCode, reason: reasonOf(resp), header: forwardable(resp.Header), length: resp.ContentLength,
+		status: resp.StatusCode, phrase: phraseOf(resp), header: forwardable(resp.Header), length: resp.ContentLength,
 		fwdStatus: resp.StatusCode, detail: "origin", upstreamStatus: joinLines(resp.Header["Cache-Status"]),
 		trailer: func() http.Header { return resp.Trailer },
 		body:    newBody(limit, resp.ContentLength, n.budget),
 	}
-	out.meta, out.kept = newMeta(x, rq.site.policy, out.reason)
+	out.meta, out.kept = newMeta(x, rq.site.policy, out.phrase)
 	out.nominated, out.variant = out.meta.nominated, out.meta.vary
 	// What the request itself has just invalidated lies before this generation.
 	fw := &forward{
@@ -189,7 +200,7 @@ func (n *Node) passStoring(rq *request, resp *http.Response, why string, x rfc91
 // tunnel joins client and origin after the origin has switched protocols.
 func (n *Node) tunnel(rq *request, resp *http.Response, why string, asked bool) {
 	origin, ok := resp.Body.(io.ReadWriteCloser)
-	if !ok || !asked {
+	if !ok || !asked || !hasToken(resp.Header["Upgrade"], webSocket) {
 		n.failUpstream(rq, why, &shield.Error{Kind: shield.Protocol, Phase: shield.PhaseFirstByte, Err: errors.New("unasked 101")}, false)
 		return
 	}

@@ -58,23 +58,14 @@ func (n *Node) dialMember(ctx context.Context, network, addr string) (net.Conn, 
 	return d.DialContext(ctx, network, p.addr)
 }
 
-// tlsKey is where a connection's TLS is in the context of its requests.
-type tlsKey struct{}
-
-// withTLS is an http.Server's ConnContext. The server itself does not see that
-// it speaks TLS, for the framing is between them.
-func withTLS(ctx context.Context, c net.Conn) context.Context {
-	if f, ok := c.(*framedConn); ok {
-		if t, ok := f.Conn.(*tls.Conn); ok {
-			return context.WithValue(ctx, tlsKey{}, t)
-		}
-	}
-	return ctx
-}
-
-// showTLS gives a request of a member the state of its connection.
+// showTLS gives a request of a member the state of its connection. The server
+// itself does not see that it speaks TLS, for the framing is between them.
 func showTLS(r *http.Request) {
-	if t, ok := r.Context().Value(tlsKey{}).(*tls.Conn); ok {
+	c := connOf(r)
+	if c == nil {
+		return
+	}
+	if t, ok := c.Conn.(*tls.Conn); ok {
 		s := t.ConnectionState()
 		r.TLS = &s
 	}

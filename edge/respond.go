@@ -66,7 +66,7 @@ func (n *Node) serveStored(rq *request, r *store.Response, exit storedExit) {
 	if bodyAllowed(int(m.Status)) {
 		h["Content-Length"] = []string{strconv.FormatInt(size, 10)}
 	}
-	n.writeHead(rq, int(m.Status))
+	n.writeHeadAs(rq, int(m.Status), m.phrase)
 	if rq.r.Method == http.MethodHead || size == 0 {
 		return
 	}
@@ -266,7 +266,7 @@ func (n *Node) stream(rq *request, out *outcome, rd *bodyReader, why string, col
 	case out.length >= 0 && bodyAllowed(status):
 		h["Content-Length"] = []string{strconv.FormatInt(out.length, 10)}
 	}
-	n.writeHead(rq, status)
+	n.writeHeadAs(rq, status, out.phrase)
 	if rq.r.Method == http.MethodHead || !bodyAllowed(status) {
 		n.count(rq, res)
 		return
@@ -370,6 +370,17 @@ func (n *Node) writeHead(rq *request, status int) {
 	}
 	rq.status, rq.headAfter = status, rq.extended.Sub(rq.began)
 	rq.w.WriteHeader(status)
+}
+
+// writeHeadAs is writeHead with the reason phrase of the response that is
+// passed on, if the status is still that response's.
+func (n *Node) writeHeadAs(rq *request, status int, ph *phrase) {
+	if ph != nil && ph.status == status {
+		if c := connOf(rq.r); c != nil {
+			c.say(ph)
+		}
+	}
+	n.writeHead(rq, status)
 }
 
 // write sends part of a body, in a bounded time.
