@@ -304,7 +304,10 @@ func (c *logCore) pulled(now time.Duration, e pullEffect, a catchUp, err error) 
 	}
 	c.takeRecords(now, a.records)
 	for _, r := range a.records {
-		c.showed(p, r.origin, r.seq)
+		// Of another's sequence it may be beyond a gap of the peer's.
+		if r.origin == (origin{p.name, p.boot}) {
+			c.showed(p, r.origin, r.seq)
+		}
 	}
 	if a.more {
 		p.pullAt = now
