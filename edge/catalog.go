@@ -37,14 +37,15 @@ func (n *Node) catalogUpdate(ctx context.Context, name string, add, remove []str
 	if err != nil {
 		return admin.CatalogResult{}, err
 	}
-	ctx, cancel := context.WithTimeout(ctx, purgeWait)
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), purgeWait)
 	defer cancel()
-	id, acked, missing := n.spread(ctx, "catalog", changes...)
-	if id == "" {
+	s := n.spread(ctx, "catalog", nil, changes...)
+	if s == nil {
 		return admin.CatalogResult{}, errNotTaken()
 	}
+	acked, missing := outcomeOf(s)
 	return admin.CatalogResult{
-		Added: len(add), Removed: len(remove), ID: id,
+		Added: len(add), Removed: len(remove), ID: s.ID(),
 		Members: len(acked) + len(missing) + 1, Acked: len(acked) + 1, Missing: missing,
 	}, nil
 }

@@ -105,7 +105,7 @@ func newMetrics(cfg *Config) *metrics {
 	}
 	m.backedOff = counter("edged_peer_backed_off_total", "Peer requests not sent because the peer had failed lately.", "peer")
 	m.busy = counter("edged_peer_busy_total", "Peer requests not sent because too many were in flight to that peer.", "peer")
-	m.purges = counter("edged_purges_total", "Purges by kind and result.", "kind", "result")
+	m.purges = counter("edged_purges_total", "Purges by kind and result: complete when every member has acknowledged in time, accepted when nobody was waited for.", "kind", "result")
 	m.unstored = counter("edged_unstored_responses_total", "Storable responses that were not stored, by reason.", "reason")
 	m.rejected = counter("edged_rejected_requests_total", "Requests refused before they had a key, by reason.", "reason")
 	m.conns = prometheus.NewGaugeVec(prometheus.GaugeOpts{Name: "edged_connections", Help: "Open connections by listener."}, []string{"listener"})
@@ -172,6 +172,7 @@ func newMetrics(cfg *Config) *metrics {
 	for _, kind := range purgeKinds {
 		m.purges.WithLabelValues(kind, "complete")
 		m.purges.WithLabelValues(kind, "incomplete")
+		m.purges.WithLabelValues(kind, "accepted")
 	}
 	for _, r := range probeResults {
 		m.probes.WithLabelValues(r)

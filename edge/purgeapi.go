@@ -26,32 +26,67 @@ const (
 var purgeKinds = []string{"url", "tag", "prefix", "host", "all", "created", "method", "catalog"}
 
 // spread has a change applied here (by applyChange) and on every member, and
-// returns its id, who has applied it and who has not when ctx ends. kind is its
-// label in edged_purges_total.
-func (n *Node) spread(ctx context.Context, kind string, changes ...gossip.Change) (id string, acked, missing []string) {
+// returns when all have, or ctx has ended. Nil when it could not be entered in
+// the log, as this node's own log says. kind is its label in edged_purges_total,
+// watch (may be nil) is told how it goes on.
+func (n *Node) spread(ctx context.Context, kind string, watch *admin.PurgeWatch, changes ...gossip.Change) *gossip.Spreading {
 	began := time.Now()
 	n.purging.Add(1)
 	defer n.purging.Add(-1)
+	s, err := n.enter(kind, changes)
+	if s == nil {
+		n.metrics.purges.WithLabelValues(kind, "incomplete").Inc()
+		return nil
+	}
+	follow(ctx, s, watch)
+	if _, missing := outcomeOf(s); err != nil || len(missing) > 0 {
+		n.metrics.purges.WithLabelValues(kind, "incomplete").Inc()
+	} else {
+		n.metrics.purges.WithLabelValues(kind, "complete").Inc()
+		n.metrics.purgeTime.Observe(time.Since(began).Seconds())
+	}
+	return s
+}
+
+// enter enters changes in the cluster's log, which applies them here. An error
+// is logged; with one, the changes may have been entered all the same.
+func (n *Node) enter(kind string, changes []gossip.Change) (*gossip.Spreading, error) {
 	var split []gossip.Change
 	for _, c := range changes {
 		split = append(split, splitChange(c)...)
 	}
-	id, acked, missing, err := n.gossip.Spread(ctx, split...)
-	switch {
-	case err != nil:
-		n.log.Error("a purge did not go as it should", "kind", kind, "id", id, "err", err)
-		n.metrics.purges.WithLabelValues(kind, "incomplete").Inc()
-	case len(missing) > 0:
-		n.metrics.purges.WithLabelValues(kind, "incomplete").Inc()
-	default:
-		n.metrics.purges.WithLabelValues(kind, "complete").Inc()
-		n.metrics.purgeTime.Observe(time.Since(began).Seconds())
+	s, err := n.gossip.Spread(split...)
+	if err != nil {
+		n.log.Error("a purge did not go as it should", "kind", kind, "err", err)
 	}
-	return id, acked, missing
+	return s, err
+}
+
+// follow waits for the members, and tells watch of each.
+func follow(ctx context.Context, s *gossip.Spreading, watch *admin.PurgeWatch) {
+	if watch == nil {
+		s.Wait(ctx)
+		return
+	}
+	watch.Begun(resultOf(s))
+	s.Follow(ctx, func(m gossip.MemberProgress) { watch.Changed(purgeNode(m)) })
+}
+
+// outcomeOf lists the other members that have applied a change, and those that
+// have not.
+func outcomeOf(s *gossip.Spreading) (acked, missing []string) {
+	for _, m := range s.Members() {
+		if m.Applied {
+			acked = append(acked, m.Name)
+		} else {
+			missing = append(missing, m.Name)
+		}
+	}
+	return acked, missing
 }
 
 // purgeRequested is POST /v1/purge.
-func (n *Node) purgeRequested(ctx context.Context, req admin.PurgeRequest) (admin.PurgeResult, error) {
+func (n *Node) purgeRequested(ctx context.Context, req admin.PurgeRequest, watch *admin.PurgeWatch) (admin.PurgeResult, error) {
 	if n.released.Load() {
 		return admin.PurgeResult{}, errReleased()
 	}
@@ -82,7 +117,7 @@ func (n *Node) purgeRequested(ctx context.Context, req admin.PurgeRequest) (admi
 	case len(req.Tags) > 0:
 		kind = "tag"
 	}
-	return n.spreadAnswer(ctx, kind, req.By, g, req.Wait == "none")
+	return n.spreadAnswer(ctx, kind, req.By, g, req.Wait == "none", watch)
 }
 
 // created is POST /v1/created.
@@ -94,37 +129,38 @@ func (n *Node) created(ctx context.Context, urls []string) (admin.PurgeResult, e
 	if err != nil {
 		return admin.PurgeResult{}, err
 	}
-	return n.spreadAnswer(ctx, "created", "", gossip.Change{Kind: gossip.KindCreated, URLs: keys}, false)
+	return n.spreadAnswer(ctx, "created", "", gossip.Change{Kind: gossip.KindCreated, URLs: keys}, false, nil)
 }
 
 // spreadAnswer is spread for the admin API: what is asked for is bounded, and
-// goes to the log with who asked. behind does not wait for the members.
-func (n *Node) spreadAnswer(ctx context.Context, kind, by string, g gossip.Change, behind bool) (admin.PurgeResult, error) {
+// goes to the log with who asked. It waits whether the client does or not, so
+// that the log says how far the purge came; behind does not wait.
+func (n *Node) spreadAnswer(ctx context.Context, kind, by string, g gossip.Change, behind bool, watch *admin.PurgeWatch) (admin.PurgeResult, error) {
 	if err := n.admitPurge(&g); err != nil {
 		return admin.PurgeResult{}, err
 	}
 	if behind {
-		id, err := n.gossip.Start(splitChange(g)...)
-		if id == "" {
+		s, err := n.enter(kind, []gossip.Change{g})
+		if s == nil {
 			return admin.PurgeResult{}, err
 		}
-		if err != nil {
-			n.log.Error("a purge did not go as it should", "kind", kind, "id", id, "err", err)
+		n.metrics.purges.WithLabelValues(kind, "accepted").Inc()
+		n.audit(kind, by, &g, s)
+		res := resultOf(s)
+		if watch != nil {
+			watch.Begun(res)
 		}
-		n.metrics.purges.WithLabelValues(kind, "complete").Inc()
-		n.audit(kind, id, by, &g, nil, nil)
-		res, err := n.purgeProgress(id)
 		res.Missing = nil // nobody was waited for
-		return res, err
+		return res, nil
 	}
-	ctx, cancel := context.WithTimeout(ctx, purgeWait)
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), purgeWait)
 	defer cancel()
-	id, acked, missing := n.spread(ctx, kind, g)
-	if id == "" {
+	s := n.spread(ctx, kind, watch, g)
+	if s == nil {
 		return admin.PurgeResult{}, errNotTaken()
 	}
-	n.audit(kind, id, by, &g, acked, missing)
-	return n.purgeProgress(id)
+	n.audit(kind, by, &g, s)
+	return resultOf(s), nil
 }
 
 // errNotTaken is the answer when a change could not be entered in the log, as
@@ -133,28 +169,45 @@ func errNotTaken() error {
 	return &admin.Error{Status: http.StatusInternalServerError, Text: "nothing was changed: the node's log says why"}
 }
 
-// purgeProgress tells how far a purge that this node took has come.
-func (n *Node) purgeProgress(id string) (admin.PurgeResult, error) {
-	members, ok := n.gossip.Progress(id)
-	if !ok {
+// purgeProgress tells how far a purge that this node took has come. With watch
+// it waits like the purge itself.
+func (n *Node) purgeProgress(ctx context.Context, id string, watch *admin.PurgeWatch) (admin.PurgeResult, error) {
+	s := n.gossip.Find(id)
+	if s == nil {
 		return admin.PurgeResult{}, &admin.Error{Status: http.StatusNotFound, Text: "no purge of this node's last 4096 has the id " + id}
 	}
-	res := admin.PurgeResult{ID: id, Members: len(members) + 1, Acked: 1}
+	if watch != nil {
+		ctx, cancel := context.WithTimeout(ctx, purgeWait)
+		defer cancel()
+		follow(ctx, s, watch)
+	}
+	return resultOf(s), nil
+}
+
+// resultOf is how far a purge has come, as the admin API tells it.
+func resultOf(s *gossip.Spreading) admin.PurgeResult {
+	members := s.Members()
+	res := admin.PurgeResult{ID: s.ID(), Members: len(members) + 1, Acked: 1}
 	for _, m := range members {
-		node := admin.PurgeNode{Name: m.Name, State: "waiting", After: m.After.Seconds()}
-		switch {
-		case m.Applied:
-			node.State = "applied"
+		if m.Applied {
 			res.Acked++
-		case m.Gone:
-			node.State = "unreachable"
-		}
-		if !m.Applied {
+		} else {
 			res.Missing = append(res.Missing, m.Name)
 		}
-		res.Nodes = append(res.Nodes, node)
+		res.Nodes = append(res.Nodes, purgeNode(m))
 	}
-	return res, nil
+	return res
+}
+
+func purgeNode(m gossip.MemberProgress) admin.PurgeNode {
+	node := admin.PurgeNode{Name: m.Name, State: "waiting", After: m.After.Seconds()}
+	switch {
+	case m.Applied:
+		node.State = "applied"
+	case m.Gone:
+		node.State = "unreachable"
+	}
+	return node
 }
 
 // invalidate removes what an unsafe method made invalid (RFC 9111 §4.4), here
@@ -162,7 +215,7 @@ func (n *Node) purgeProgress(id string) (admin.PurgeResult, error) {
 func (n *Node) invalidate(ctx context.Context, keys []string) {
 	ctx, cancel := context.WithTimeout(ctx, invalidateWait)
 	defer cancel()
-	n.spread(ctx, "method", gossip.Change{Kind: gossip.KindPurge, URLs: keys})
+	n.spread(ctx, "method", nil, gossip.Change{Kind: gossip.KindPurge, URLs: keys})
 }
 
 // servePurge is the PURGE method on the client address.
@@ -184,7 +237,7 @@ func (n *Node) servePurge(rq *request) {
 		n.fail(rq, http.StatusServiceUnavailable, "method", "this process hands over to another one: try again in a moment")
 		return
 	}
-	ctx, cancel := context.WithTimeout(rq.r.Context(), purgeWait)
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(rq.r.Context()), purgeWait)
 	defer cancel()
 	c := gossip.Change{Kind: gossip.KindPurge, URLs: []string{rq.key.URL}, Soft: rq.r.Header.Get("Fastly-Soft-Purge") == "1"}
 	var refused *admin.Error
@@ -192,17 +245,18 @@ func (n *Node) servePurge(rq *request) {
 		n.fail(rq, refused.Status, "method", refused.Text)
 		return
 	}
-	id, acked, missing := n.spread(ctx, "url", c)
-	if id == "" {
+	s := n.spread(ctx, "url", nil, c)
+	if s == nil {
 		n.fail(rq, http.StatusInternalServerError, "method", "nothing was purged: the node's log says why")
 		return
 	}
-	n.audit("url", id, rq.r.RemoteAddr, &c, acked, missing)
+	n.audit("url", rq.r.RemoteAddr, &c, s)
+	acked, missing := outcomeOf(s)
 	h := rq.w.Header()
 	h["Content-Type"] = []string{"application/json"}
 	n.finishHead(rq, rfc9111.CacheStatus{Fwd: "method"}, "")
 	n.writeHead(rq, http.StatusOK)
-	n.write(rq, []byte(`{"status":"ok","id":"`+id+`","acked":`+itoa(int64(len(acked)+1))+`,"members":`+itoa(int64(len(acked)+len(missing)+1))+"}\n"))
+	n.write(rq, []byte(`{"status":"ok","id":"`+s.ID()+`","acked":`+itoa(int64(len(acked)+1))+`,"members":`+itoa(int64(len(acked)+len(missing)+1))+"}\n"))
 	n.count(rq, resBypass)
 }
 

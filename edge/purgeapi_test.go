@@ -129,6 +129,51 @@ func TestPurge_manyAtOnce(t *testing.T) {
 	}
 }
 
+// Who asks for lines sees each member acknowledge, also of a purge that nobody
+// waited for.
+func TestPurge_lineByLine(t *testing.T) {
+	var version atomic.Int64
+	o := taggedOrigin(t, &version)
+	a := startCluster(t, 2, o.URL, nil)[0]
+	type step struct {
+		ID, Name, State string
+		Acked           int
+	}
+	steps := func(method, path, body string) (list []step) {
+		t.Helper()
+		status, text := a.adminCall(t, method, path, body, "Accept", "application/x-ndjson")
+		if status != 200 {
+			t.Fatal(status, text)
+		}
+		for line := range strings.Lines(text) {
+			var s step
+			if err := json.Unmarshal([]byte(line), &s); err != nil {
+				t.Fatalf("%v: %s", err, line)
+			}
+			list = append(list, s)
+		}
+		return list
+	}
+	check := func(list []step) {
+		t.Helper()
+		if len(list) != 3 || list[0].ID == "" || list[0].ID != list[2].ID || list[1] != (step{Name: "edge-b", State: "applied"}) || list[2].Acked != 2 {
+			t.Errorf("%+v", list)
+		}
+	}
+	check(steps("POST", "/v1/purge", `{"tags":["x"]}`))
+	behind := steps("POST", "/v1/purge", `{"tags":["x"],"wait":"none"}`)
+	if len(behind) != 2 || behind[0].ID == "" {
+		t.Fatalf("%+v", behind)
+	}
+	check(steps("GET", "/v1/purge/"+behind[0].ID, ""))
+	_, metrics := a.adminCall(t, "GET", "/metrics", "")
+	for _, want := range []string{`edged_purges_total{kind="tag",result="complete"} 1`, `edged_purges_total{kind="tag",result="accepted"} 1`, `edged_purges_total{kind="tag",result="incomplete"} 0`} {
+		if !strings.Contains(metrics, want) {
+			t.Errorf("there is no %s", want)
+		}
+	}
+}
+
 func TestSplitChange(t *testing.T) {
 	c := gossip.Change{Kind: gossip.KindPurge, Soft: true, All: true}
 	for i := range 3 * changeNames / 2 {

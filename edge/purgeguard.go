@@ -89,9 +89,10 @@ func splitChange(c gossip.Change) []gossip.Change {
 }
 
 // audit logs who purged what; the lists themselves are cut.
-func (n *Node) audit(kind, id, by string, c *gossip.Change, acked, missing []string) {
+func (n *Node) audit(kind, by string, c *gossip.Change, s *gossip.Spreading) {
+	acked, missing := outcomeOf(s)
 	few := func(list []string) []string { return list[:min(len(list), 5)] }
-	n.log.Info("purge", "audit", true, "id", id, "kind", kind, "by", by, "soft", c.Soft, "all", c.All,
+	n.log.Info("purge", "audit", true, "id", s.ID(), "kind", kind, "by", by, "soft", c.Soft, "all", c.All,
 		"urls", len(c.URLs), "tags", len(c.Tags), "prefixes", len(c.Prefixes), "hosts", len(c.Hosts),
 		"what", append(append(append(append([]string(nil), few(c.URLs)...), few(c.Tags)...), few(c.Prefixes)...), few(c.Hosts)...),
 		"acked", len(acked)+1, "missing", missing)

@@ -252,6 +252,23 @@ func TestCluster_deathAndLeave(t *testing.T) {
 	eventually(t, 2*time.Second, "c has left", func() bool { return b.stateOf("c") == StateLeft })
 }
 
+// spread enters a change and waits for the members, until ctx ends.
+func (n *testNode) spread(ctx context.Context, c Change) (id string, acked, missing []string, err error) {
+	s, err := n.Spread(c)
+	if err != nil {
+		return "", nil, nil, err
+	}
+	s.Wait(ctx)
+	for _, m := range s.Members() {
+		if m.Applied {
+			acked = append(acked, m.Name)
+		} else {
+			missing = append(missing, m.Name)
+		}
+	}
+	return s.ID(), acked, missing, nil
+}
+
 func TestCluster_purge(t *testing.T) {
 	checkLeaks(t)
 	a := mustStart(t, "a", nil, nil)
@@ -261,7 +278,7 @@ func TestCluster_purge(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), 3*time.Second)
 	defer cancel()
 	p := Change{Kind: KindPurge, URLs: []string{"http://x/"}, Soft: true}
-	id, acked, missing, err := a.Spread(ctx, p)
+	id, acked, missing, err := a.spread(ctx, p)
 	if !slices.Equal(acked, []string{"b", "c"}) || missing != nil || err != nil {
 		t.Fatalf("acked %v, missing %v: %v", acked, missing, err)
 	}
@@ -275,7 +292,7 @@ func TestCluster_purge(t *testing.T) {
 	c.stop()
 	ctx, cancel = context.WithTimeout(t.Context(), 200*time.Millisecond)
 	defer cancel()
-	_, acked, missing, _ = a.Spread(ctx, Change{Kind: KindPurge, All: true})
+	_, acked, missing, _ = a.spread(ctx, Change{Kind: KindPurge, All: true})
 	if !slices.Equal(acked, []string{"b"}) || !slices.Equal(missing, []string{"c"}) {
 		t.Fatalf("acked %v, missing %v", acked, missing)
 	}
@@ -358,7 +375,7 @@ func TestCluster_rotatesKeys(t *testing.T) {
 		ctx, cancel := context.WithTimeout(t.Context(), 2*time.Second)
 		defer cancel()
 		for _, n := range []*testNode{a, b} {
-			if _, _, missing, _ := n.Spread(ctx, Change{Kind: KindPurge, All: true}); missing != nil {
+			if _, _, missing, _ := n.spread(ctx, Change{Kind: KindPurge, All: true}); missing != nil {
 				t.Errorf("%s: %v miss %s's purge", when, missing, n.cfg.Name)
 			}
 		}

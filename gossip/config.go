@@ -94,7 +94,7 @@ type Config struct {
 	StateDir string
 
 	// OnChange applies a change, this member's own ones too, and must have done
-	// so when it returns. Calls never overlap. It must not call Spread, Start or
+	// so when it returns. Calls never overlap. It must not call Spread or
 	// Carried.
 	OnChange func(Change)
 

@@ -1,9 +1,6 @@
 package gossip
 
 import (
-	"cmp"
-	"context"
-	"errors"
 	"fmt"
 	"math/rand/v2"
 	"slices"
@@ -28,40 +25,18 @@ type changeLog struct {
 
 	mu      sync.Mutex
 	core    *logCore
-	waiting map[string][]*spreading // by member, in order of seq
-	recent  []*spreading            // the last maxProgress, oldest first
-	byID    map[string]*spreading
+	waiting map[string][]*Spreading // by member that has not acknowledged, in order of seq
+	recent  []*Spreading            // the last maxProgress, oldest first
+	byID    map[string]*Spreading
 	streams map[string]bool // members to which a stream is under way
 }
-
-// spreading is how far a change, or several that were given together, has
-// come. Guarded by changeLog.mu, but for done.
-type spreading struct {
-	id    string
-	seq   uint64 // of the last one
-	began time.Time
-	nodes []MemberProgress // sorted by name
-	left  int              // that have not applied it, and may
-	done  chan struct{}    // closed when left is 0
-}
-
-// MemberProgress is how far a change has come on one member.
-type MemberProgress struct {
-	Name    string
-	Applied bool
-	Gone    bool          // it can't be reached; it applies the change when it comes back
-	After   time.Duration // from the call to its acknowledgement; 0 before that
-}
-
-// maxProgress is how many changes are remembered for Progress.
-const maxProgress = 4096
 
 // newChangeLog makes the log of g, from what an earlier process left in
 // cfg.StateDir.
 func newChangeLog(g *Gossip) (*changeLog, error) {
 	l := &changeLog{
 		g: g, wake: make(chan struct{}, 1), in: newInbox(),
-		waiting: map[string][]*spreading{}, byID: map[string]*spreading{}, streams: map[string]bool{},
+		waiting: map[string][]*Spreading{}, byID: map[string]*Spreading{}, streams: map[string]bool{},
 	}
 	l.core = newLogCore(logConfig{name: g.cfg.Name, boot: g.cfg.Boot, expect: g.expectsOthers(), base: g.start}, &g.clock, rand.New(rand.NewPCG(g.cfg.Boot, rand.Uint64())))
 	if g.cfg.StateDir == "" {
@@ -188,7 +163,7 @@ func (l *changeLog) carryOut(e effect) {
 	case ackedEffect:
 		l.acked(e.from, e.seq)
 	case peerGoneEffect:
-		l.gone(e.name)
+		l.gone(e.name, e.left)
 	case logEffect:
 		g.log.Log(g.ctx, e.level, e.msg, e.args...)
 	}
@@ -254,151 +229,6 @@ type memberEvent struct {
 	name     string
 	boot     uint64
 	up, left bool
-}
-
-// acked takes note that a member has applied all up to seq.
-func (l *changeLog) acked(name string, seq uint64) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	q := l.waiting[name]
-	for len(q) > 0 && q[0].seq <= seq {
-		q[0].applied(name)
-		q = q[1:]
-	}
-	l.waiting[name] = q
-	if len(q) == 0 {
-		delete(l.waiting, name)
-	}
-}
-
-func (l *changeLog) gone(name string) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	for _, s := range l.waiting[name] {
-		s.mark(name, func(m *MemberProgress) { m.Gone = true })
-	}
-	delete(l.waiting, name)
-}
-
-func (s *spreading) applied(name string) {
-	s.mark(name, func(m *MemberProgress) { m.Applied, m.After = true, time.Since(s.began) })
-}
-
-// mark ends the wait for a member.
-func (s *spreading) mark(name string, f func(*MemberProgress)) {
-	i, ok := slices.BinarySearchFunc(s.nodes, name, func(m MemberProgress, name string) int { return cmp.Compare(m.Name, name) })
-	if !ok {
-		return
-	}
-	f(&s.nodes[i])
-	if s.left--; s.left == 0 {
-		close(s.done)
-	}
-}
-
-// enter gives changes to the log.
-func (g *Gossip) enter(changes []Change) (*spreading, error) {
-	cs := make([]*Change, len(changes))
-	for i := range changes {
-		c := changes[i]
-		if c.Kind == 0 || len(c.URLs)+len(c.Tags)+len(c.Prefixes)+len(c.Hosts) > maxStrings || len(appendChange(nil, &c)) > maxChangeLen {
-			return nil, fmt.Errorf("change of kind %d: %w", c.Kind, ErrChangeLen)
-		}
-		cs[i] = &c
-	}
-	if len(cs) == 0 {
-		return nil, errors.New("there is no change to spread")
-	}
-	l := g.changes
-	s := &spreading{began: time.Now(), done: make(chan struct{})}
-	l.do(func(now time.Duration) {
-		s.seq = l.core.accept(now, cs)
-		s.id = cs[len(cs)-1].ID
-		for _, p := range l.core.peers {
-			s.nodes = append(s.nodes, MemberProgress{Name: p.name, Gone: !p.up})
-			if p.up {
-				s.left++
-				l.waiting[p.name] = append(l.waiting[p.name], s)
-			}
-		}
-		if s.left == 0 {
-			close(s.done)
-		}
-		if len(l.recent) >= maxProgress {
-			delete(l.byID, l.recent[0].id)
-			l.recent = append(l.recent[:0], l.recent[1:]...)
-		}
-		l.recent = append(l.recent, s)
-		l.byID[s.id] = s
-	})
-	return s, nil
-}
-
-// Start is Spread for who does not wait: [Gossip.Progress] tells how far it is.
-// It returns when the changes are applied here and durable.
-func (g *Gossip) Start(changes ...Change) (id string, err error) {
-	s, err := g.enter(changes)
-	if err != nil {
-		return "", err
-	}
-	if g.changes.file != nil {
-		if err := g.changes.file.wait(); err != nil {
-			return s.id, fmt.Errorf("the log of purges can't be written: %w", err)
-		}
-	}
-	return s.id, nil
-}
-
-// Progress returns how far a change has come on each other member, sorted by
-// name; not ok when it is none of this member's last 4096.
-func (g *Gossip) Progress(id string) (members []MemberProgress, ok bool) {
-	l := g.changes
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	s := l.byID[id]
-	if s == nil {
-		return nil, false
-	}
-	return slices.Clone(s.nodes), true
-}
-
-// Spread enters changes into the log: it has OnChange apply them here, then
-// sends them to every other member, and returns when all members that can be
-// reached have applied them, or ctx has ended. Members that can't be reached,
-// or join later, apply them when they come; none is forgotten within an hour.
-//
-// It returns the last one's id, the names of the members that have applied them
-// all and of those that have not, sorted. It fails when a change is too long
-// ([ErrChangeLen]), or the log can't be written; in the latter case the changes
-// are spread all the same.
-//
-// A member may apply changes in another order than they were entered, and does
-// not apply one twice; after a restart it may.
-func (g *Gossip) Spread(ctx context.Context, changes ...Change) (id string, acked, missing []string, err error) {
-	s, err := g.enter(changes)
-	if err != nil {
-		return "", nil, nil, err
-	}
-	if g.changes.file != nil {
-		if err = g.changes.file.wait(); err != nil {
-			err = fmt.Errorf("the log of purges can't be written: %w", err)
-		}
-	}
-	select {
-	case <-s.done:
-	case <-ctx.Done():
-	case <-g.done:
-	}
-	g.changes.mu.Lock()
-	defer g.changes.mu.Unlock()
-	for _, m := range s.nodes {
-		if m.Applied {
-			acked = append(acked, m.Name)
-		} else {
-			missing = append(missing, m.Name)
-		}
-	}
-	return s.id, acked, missing, err
 }
 
 // Sync returns how far this member can be trusted to know every change.

@@ -113,7 +113,8 @@ type logPeer struct {
 	boot uint64
 	up   bool
 
-	acked    uint64 // of our sequence: all up to it
+	acked    uint64 // of our sequence: all up to it, or not to be sent
+	told     uint64 // the same, as ackedEffect has said
 	beyond   []seqRange
 	sent     uint64
 	sentAt   time.Duration
@@ -161,8 +162,11 @@ type (
 		from string
 		seq  uint64
 	}
-	peerGoneEffect struct{ name string }
-	stateEffect    struct{ state SyncState }
+	peerGoneEffect struct {
+		name string
+		left bool
+	}
+	stateEffect struct{ state SyncState }
 )
 
 func (applyEffect) isEffect()    {}
@@ -292,7 +296,7 @@ func (c *logCore) peerUp(now time.Duration, name string, boot uint64) {
 	}
 	was, same := p.up, p.boot == boot
 	if was {
-		c.emit(peerGoneEffect{name}) // the process that was waited for is
+		c.emit(peerGoneEffect{name: name}) // the process that was waited for is
 	}
 	p.up = true
 	if !same {
@@ -329,8 +333,8 @@ func (c *logCore) peerDown(now time.Duration, name string, left bool) {
 	if p == nil {
 		return
 	}
-	if p.up {
-		c.emit(peerGoneEffect{name})
+	if p.up || left {
+		c.emit(peerGoneEffect{name, left})
 	}
 	p.up, p.doubt, p.pullAt, p.ackAt, p.resendAt = false, false, 0, 0, 0
 	if left {

@@ -17,9 +17,8 @@ func (g *Gossip) servePull(body []byte) (int, []byte) {
 		return http.StatusBadRequest, []byte("want a digest\n")
 	}
 	l := g.changes
-	l.mu.Lock()
-	a := l.core.catchUp(l.now(), m)
-	l.mu.Unlock()
+	var a catchUp
+	l.do(func(now time.Duration) { a = l.core.catchUp(now, m) })
 	b := encodeCatchUp(a)
 	l.mu.Lock()
 	l.core.counts.count(l.core.counts.sent, kindCatchUp, len(b))

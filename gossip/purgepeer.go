@@ -4,10 +4,15 @@ import (
 	"time"
 )
 
-// showed takes note of how far a peer is in a sequence.
+// showed takes note of how far a peer is in a sequence. Of our own that is an
+// acknowledgement, wherever it comes from.
 func (c *logCore) showed(p *logPeer, o origin, seq uint64) {
 	if seq > p.shown[o] && (len(p.shown) < maxVector || p.shown[o] > 0) {
 		p.shown[o] = seq
+	}
+	if o == c.self && seq > p.told && seq <= c.own.head {
+		p.told = seq
+		c.emit(ackedEffect{p.name, seq})
 	}
 }
 
@@ -114,22 +119,19 @@ func (c *logCore) ack(now time.Duration, p *logPeer, m logMessage) {
 	if m.seq > c.own.head || m.seq < p.acked {
 		return // late, or nonsense
 	}
+	c.showed(p, c.self, m.seq)
 	progress := m.seq > p.acked || len(m.ranges) != len(p.beyond)
 	if p.tries == 0 && progress {
 		p.measured(now - p.sentAt)
 	}
 	p.acked, p.beyond = m.seq, m.ranges
 	p.sent = max(p.sent, p.acked)
-	c.showed(p, c.self, p.acked)
 	switch {
 	case p.acked >= p.sent:
 		p.resendAt, p.tries = 0, 0
 	case progress:
 		p.tries = 0
 		p.resendAt = now + p.timeout()
-	}
-	if progress {
-		c.emit(ackedEffect{p.name, p.acked})
 	}
 	if p.sent < c.own.head && c.flushAt == 0 {
 		c.flushAt = max(now, c.lastFlush+batchWindow)

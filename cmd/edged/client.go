@@ -64,10 +64,10 @@ func (f adminFlags) client() (*adminClient, error) {
 	return c, nil
 }
 
-// do sends a request, with body as JSON unless it is nil, and returns the
-// answer's body. An answer other than 2xx is an error that says what the node
-// said.
-func (c *adminClient) do(ctx context.Context, method, path string, query url.Values, body any) ([]byte, error) {
+// send sends a request, with body as JSON unless it is nil, and returns the
+// answer, whose body the caller closes. An answer other than 2xx is an error
+// that says what the node said.
+func (c *adminClient) send(ctx context.Context, method, path string, query url.Values, body any, accept string) (*http.Response, error) {
 	var payload io.Reader
 	if body != nil {
 		data, err := json.Marshal(body)
@@ -85,7 +85,7 @@ func (c *adminClient) do(ctx context.Context, method, path string, query url.Val
 	if body != nil {
 		req.Header.Set("Content-Type", "application/json")
 	}
-	req.Header.Set("Accept", "application/json")
+	req.Header.Set("Accept", accept)
 	if c.token != "" {
 		req.Header.Set("Authorization", "Bearer "+c.token)
 	}
@@ -93,22 +93,69 @@ func (c *adminClient) do(ctx context.Context, method, path string, query url.Val
 	if err != nil {
 		return nil, c.unreachable(err)
 	}
+	if resp.StatusCode/100 == 2 {
+		return resp, nil
+	}
 	defer resp.Body.Close()
-	data, err := io.ReadAll(io.LimitReader(resp.Body, maxAnswerBytes+1))
-	switch {
-	case err != nil:
-		return nil, fmt.Errorf("the answer of %s broke off: %w", c.base.Host, err)
-	case len(data) > maxAnswerBytes:
-		return nil, fmt.Errorf("the answer of %s has more than %s: is this an admin address?", c.base.Host, formatSize(maxAnswerBytes))
-	case resp.StatusCode/100 == 2:
-		return data, nil
-	case resp.StatusCode == http.StatusUnauthorized || resp.StatusCode == http.StatusForbidden:
+	if resp.StatusCode == http.StatusUnauthorized || resp.StatusCode == http.StatusForbidden {
 		if c.token == "" {
 			return nil, fmt.Errorf("%s asks for a token: give its file with --token-file", c.base.Host)
 		}
 		return nil, fmt.Errorf("%s refuses the token", c.base.Host)
 	}
+	data, err := io.ReadAll(io.LimitReader(resp.Body, maxAnswerBytes))
+	if err != nil {
+		return nil, c.brokeOff(err)
+	}
 	return nil, fmt.Errorf("%s answers %s: %s", c.base.Host, resp.Status, reason(data))
+}
+
+func (c *adminClient) brokeOff(err error) error {
+	return fmt.Errorf("the answer of %s broke off: %w", c.base.Host, err)
+}
+
+// do sends a request and returns the answer's body.
+func (c *adminClient) do(ctx context.Context, method, path string, query url.Values, body any) ([]byte, error) {
+	resp, err := c.send(ctx, method, path, query, body, "application/json")
+	if err != nil {
+		return nil, err
+	}
+	defer resp.Body.Close()
+	data, err := io.ReadAll(io.LimitReader(resp.Body, maxAnswerBytes+1))
+	switch {
+	case err != nil:
+		return nil, c.brokeOff(err)
+	case len(data) > maxAnswerBytes:
+		return nil, fmt.Errorf("the answer of %s has more than %s: is this an admin address?", c.base.Host, formatSize(maxAnswerBytes))
+	}
+	return data, nil
+}
+
+// postLines is post for an answer that comes line by line: each is called with
+// each, until it returns an error. A node that answers in one piece has one.
+func (c *adminClient) postLines(ctx context.Context, path string, body any, each func(line json.RawMessage) error) error {
+	resp, err := c.send(ctx, http.MethodPost, path, nil, body, "application/x-ndjson, application/json;q=0.5")
+	if err != nil {
+		return err
+	}
+	defer resp.Body.Close()
+	lines := json.NewDecoder(io.LimitReader(resp.Body, maxAnswerBytes))
+	for {
+		var line json.RawMessage
+		err := lines.Decode(&line)
+		var syntax *json.SyntaxError
+		switch {
+		case err == io.EOF:
+			return nil
+		case errors.As(err, &syntax):
+			return fmt.Errorf("the answer of %s is not that of an admin API: %w", c.base.Host, err)
+		case err != nil:
+			return c.brokeOff(err)
+		}
+		if err := each(line); err != nil {
+			return err
+		}
+	}
 }
 
 // get decodes the answer to a GET into out and returns it as it came, too.

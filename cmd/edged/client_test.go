@@ -231,6 +231,84 @@ func TestPurge_missingMembers(t *testing.T) {
 	}
 }
 
+// A purge is shown as it goes on: a member's line is there while another one is
+// waited for.
+func TestPurge_live(t *testing.T) {
+	out, release := newLines(), make(chan struct{})
+	node := func(name, state string) admin.PurgeNode { return admin.PurgeNode{Name: name, State: state, After: 0.004} }
+	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if !strings.HasPrefix(r.Header.Get("Accept"), "application/x-ndjson") {
+			t.Errorf("Accept: %s", r.Header.Get("Accept"))
+		}
+		e := json.NewEncoder(w)
+		e.Encode(admin.PurgeResult{ID: "p1", Members: 4, Acked: 1, Missing: []string{"b", "c\x1b", "d"}, Nodes: []admin.PurgeNode{{Name: "b", State: "waiting"}, {Name: "c\x1b", State: "waiting"}, {Name: "d", State: "waiting"}}})
+		e.Encode(node("b", "applied"))
+		http.NewResponseController(w).Flush()
+		<-release
+		e.Encode(node("c\x1b", "unreachable"))
+		e.Encode(admin.PurgeResult{ID: "p1", Members: 4, Acked: 2, Missing: []string{"c\x1b", "d"}, Nodes: []admin.PurgeNode{node("b", "applied"), node("c\x1b", "unreachable"), {Name: "d", State: "waiting"}}})
+	}))
+	defer s.Close()
+	code := make(chan int, 1)
+	errOut := newLines()
+	go func() {
+		code <- execute(&process{args: []string{"purge", "--admin", s.URL, "--all"}, stdout: out, stderr: errOut, env: func(string) (string, bool) { return "", false }})
+	}()
+	<-out.first
+	if got := out.String(); got != "  b: applied after 4 ms\n" {
+		t.Errorf("while others are waited for: %q", got)
+	}
+	close(release)
+	if got := <-code; got != exitFailure || !strings.Contains(errOut.String(), "no acknowledgement from c., d:") {
+		t.Errorf("exit code %d: %s", got, errOut)
+	}
+	if want := "  b: applied after 4 ms\n  c.: unreachable after 4 ms\n  d: waiting\npurge p1: 2 of 4 members have acknowledged\n"; out.String() != want {
+		t.Errorf("%q, want %q", out, want)
+	}
+}
+
+// What the terminal shows while a purge goes on.
+func TestPurge_onATerminal(t *testing.T) {
+	var out, live strings.Builder
+	v := purgeView{out: &out, live: &live}
+	res := admin.PurgeResult{ID: "p1", Members: 6, Acked: 1}
+	for _, name := range []string{"b", "c", "d", "e", "f"} {
+		res.Missing = append(res.Missing, name)
+		res.Nodes = append(res.Nodes, admin.PurgeNode{Name: name, State: "waiting"})
+	}
+	v.result(res)
+	v.node(admin.PurgeNode{Name: "c", State: "applied"})
+	v.node(admin.PurgeNode{Name: "b", State: "unreachable"})
+	v.node(admin.PurgeNode{Name: "b", State: "applied"})
+	const clear = "\r\x1b[K"
+	want := clear + "1 of 6 members have acknowledged, waiting for b, c, d and 2 more" +
+		clear + clear + "2 of 6 members have acknowledged, waiting for b, d, e and 1 more" +
+		clear + clear + "2 of 6 members have acknowledged, waiting for d, e, f" +
+		clear + clear + "3 of 6 members have acknowledged, waiting for d, e, f"
+	if live.String() != want {
+		t.Errorf("the terminal got\n%q, want\n%q", live.String(), want)
+	}
+	if err := v.end(); err != nil || out.String() != "  c: applied\n  b: unreachable\n  b: applied\n  d: waiting\n  e: waiting\n  f: waiting\npurge p1: 3 of 6 members have acknowledged\n" {
+		t.Errorf("%q, %v", out.String(), err)
+	}
+}
+
+// An answer that breaks off, or is none, is no success.
+func TestPurge_brokenAnswers(t *testing.T) {
+	for body, want := range map[string]string{
+		"":                         "does not say what became of the purge",
+		"{}":                       "does not say what became of the purge",
+		`{"id":"p1","members":2`:   "broke off",
+		"hello":                    "not that of an admin API",
+		`{"error":"too\u001blate"}`: "too.late",
+	} {
+		s := stubAdmin(t, "/v1/purge", 200, body)
+		if got := command(t, "", "purge", "--admin", s.URL, "--all"); got.code != exitFailure || !strings.Contains(got.errOut, want) {
+			t.Errorf("%q: %+v", body, got)
+		}
+	}
+}
+
 func TestDrain(t *testing.T) {
 	s := stubAdmin(t, "/v1/drain", 202, `{"draining":true}`)
 	if got := command(t, "", "drain", "--admin", s.URL); got.code != exitOK || !strings.Contains(got.out, "is draining") || s.request.Method != http.MethodPost {

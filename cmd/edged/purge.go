@@ -2,7 +2,11 @@ package main
 
 import (
 	"context"
+	"encoding/json"
+	"errors"
 	"fmt"
+	"io"
+	"os"
 	"slices"
 	"strings"
 
@@ -23,6 +27,8 @@ type purgeCmd struct {
 
 func (purgeCmd) Help() string {
 	return `Purges on every member of the cluster, and forgets remembered absences likewise.
+
+Shows each member as it acknowledges, and on a terminal who is waited for.
 
 Examples:
 
@@ -51,29 +57,64 @@ func (c *purgeCmd) Run(p *process) error {
 	if err != nil {
 		return err
 	}
-	var res admin.PurgeResult
-	raw, err := client.post(context.Background(), "/v1/purge", req, &res)
-	if err != nil {
-		return err
-	}
-	if c.JSON {
-		err = printRaw(p.stdout, raw)
-	} else {
-		_, err = fmt.Fprintf(p.stdout, "purge %s: %d of %d members have acknowledged\n", printable(res.ID), res.Acked, res.Members)
-	}
-	for _, n := range res.Nodes {
-		if err == nil && !c.JSON {
-			after := ""
-			if n.After > 0 {
-				after = fmt.Sprintf(" after %.0f ms", n.After*1000)
-			}
-			_, err = fmt.Fprintf(p.stdout, "  %s: %s%s\n", printable(n.Name), n.State, after)
+	if c.JSON || c.Wait == "none" {
+		var res admin.PurgeResult
+		raw, err := client.post(context.Background(), "/v1/purge", req, &res)
+		if err != nil {
+			return err
 		}
+		if c.JSON {
+			err = printRaw(p.stdout, raw)
+		} else {
+			v := purgeView{out: p.stdout}
+			v.result(res)
+			err = v.end()
+		}
+		if err != nil || c.Wait == "none" {
+			return err
+		}
+		return unacknowledged(res)
 	}
-	if err != nil {
+	v := purgeView{out: p.stdout}
+	if isTerminal(p.stderr) {
+		v.live = p.stderr
+	}
+	err = client.postLines(context.Background(), "/v1/purge", req, func(line json.RawMessage) error {
+		var step struct { // a result, a member's state or an error
+			admin.PurgeResult
+			admin.PurgeNode
+			Error string `json:"error"`
+		}
+		if err := client.decode(line, &step); err != nil {
+			return err
+		}
+		switch {
+		case step.Error != "":
+			return errors.New(printable(step.Error))
+		case step.Name != "":
+			v.node(step.PurgeNode)
+		default:
+			v.result(step.PurgeResult)
+		}
+		return nil
+	})
+	// What was seen is shown whatever happened after it.
+	if endErr := v.end(); err == nil {
+		err = endErr
+	}
+	switch {
+	case err != nil:
 		return err
+	case v.res.ID == "":
+		return fmt.Errorf("the answer of %s does not say what became of the purge", client.base.Host)
 	}
-	if c.Wait == "none" || res.Acked >= res.Members && len(res.Missing) == 0 {
+	return unacknowledged(v.res)
+}
+
+// unacknowledged is the error of a purge that some members have not
+// acknowledged.
+func unacknowledged(res admin.PurgeResult) error {
+	if res.Acked >= res.Members && len(res.Missing) == 0 {
 		return nil
 	}
 	who := "it was"
@@ -81,4 +122,112 @@ func (c *purgeCmd) Run(p *process) error {
 		who = "they were"
 	}
 	return fmt.Errorf("no acknowledgement from %s: %s not reached and may still serve what was purged", printable(strings.Join(res.Missing, ", ")), who)
+}
+
+// purgeView shows how a purge goes on: a line for each member as it comes and
+// one at the end; on a terminal meanwhile who is waited for, in a line that is
+// overwritten.
+type purgeView struct {
+	out  io.Writer
+	live io.Writer // the terminal; nil: there is none
+
+	res   admin.PurgeResult // the last one
+	shown map[string]string // the state that a member was shown in
+	err   error
+}
+
+// result takes a result. What it says of the members is shown at the end,
+// unless it was shown before.
+func (v *purgeView) result(res admin.PurgeResult) {
+	v.res = res
+	v.draw()
+}
+
+// node takes a member's new state.
+func (v *purgeView) node(n admin.PurgeNode) {
+	if i := slices.IndexFunc(v.res.Nodes, func(m admin.PurgeNode) bool { return m.Name == n.Name }); i >= 0 {
+		if n.State == "applied" && v.res.Nodes[i].State != n.State {
+			v.res.Acked++
+			v.res.Missing = slices.DeleteFunc(v.res.Missing, func(m string) bool { return m == n.Name })
+		}
+		v.res.Nodes[i] = n
+	}
+	v.line(n)
+	v.draw()
+}
+
+// line shows a member's state, once.
+func (v *purgeView) line(n admin.PurgeNode) {
+	if v.shown[n.Name] == n.State {
+		return
+	}
+	if v.shown == nil {
+		v.shown = map[string]string{}
+	}
+	v.shown[n.Name] = n.State
+	after := ""
+	if n.After > 0 {
+		after = fmt.Sprintf(" after %.0f ms", n.After*1000)
+	}
+	v.clear()
+	v.print("  %s: %s%s\n", printable(n.Name), n.State, after)
+}
+
+func (v *purgeView) print(format string, args ...any) {
+	if _, err := fmt.Fprintf(v.out, format, args...); v.err == nil {
+		v.err = err
+	}
+}
+
+// draw shows who is waited for.
+func (v *purgeView) draw() {
+	if v.live == nil {
+		return
+	}
+	const few = 3
+	var waiting []string
+	for _, n := range v.res.Nodes {
+		if n.State == "waiting" {
+			waiting = append(waiting, printable(n.Name))
+		}
+	}
+	if len(waiting) == 0 {
+		v.clear()
+		return
+	}
+	more := ""
+	if n := len(waiting) - few; n > 0 {
+		more = fmt.Sprintf(" and %d more", n)
+	}
+	fmt.Fprintf(v.live, "\r\x1b[K%d of %d members have acknowledged, waiting for %s%s", v.res.Acked, v.res.Members, strings.Join(waiting[:min(len(waiting), few)], ", "), more)
+}
+
+// clear takes that line away.
+func (v *purgeView) clear() {
+	if v.live != nil {
+		fmt.Fprint(v.live, "\r\x1b[K")
+	}
+}
+
+// end shows what is left to show.
+func (v *purgeView) end() error {
+	v.clear()
+	for _, n := range v.res.Nodes {
+		v.line(n)
+	}
+	if v.res.ID != "" {
+		v.print("purge %s: %d of %d members have acknowledged\n", printable(v.res.ID), v.res.Acked, v.res.Members)
+	}
+	return v.err
+}
+
+// isTerminal reports whether w is a character device, and so most likely a
+// terminal.
+func isTerminal(w io.Writer) bool {
+	f, ok := w.(*os.File)
+	if !ok {
+		return false
+	}
+	info, err := f.Stat()
+	return err == nil && info.Mode()&os.ModeCharDevice != 0
 }

@@ -37,7 +37,7 @@ func (f *fake) node() Node {
 		Keys: func(context.Context) []MemberKeys {
 			return []MemberKeys{{Member: "edge-a", Encrypt: "9f86d081", Decrypt: []string{"9f86d081"}}, {Member: "edge-b", Error: "gone"}}
 		},
-		Purge: func(_ context.Context, req PurgeRequest) (PurgeResult, error) {
+		Purge: func(_ context.Context, req PurgeRequest, _ *PurgeWatch) (PurgeResult, error) {
 			f.note("%+v", req)
 			return PurgeResult{ID: "1", Members: 3, Acked: 3}, f.err
 		},
@@ -460,7 +460,7 @@ func FuzzDecode(f *testing.F) {
 	}
 	f.Fuzz(func(t *testing.T, body, contentType string) {
 		var told *PurgeRequest
-		h := New(Config{Node: Node{Purge: func(_ context.Context, req PurgeRequest) (PurgeResult, error) {
+		h := New(Config{Node: Node{Purge: func(_ context.Context, req PurgeRequest, _ *PurgeWatch) (PurgeResult, error) {
 			told = &req
 			return PurgeResult{}, nil
 		}}})
@@ -490,5 +490,57 @@ func TestWarm_progress(t *testing.T) {
 	resp = do(h, "POST", "/v1/warm", body)
 	if text, _ = io.ReadAll(resp.Body); resp.StatusCode != 413 || !strings.Contains(string(text), "split it") {
 		t.Errorf("%d: %s", resp.StatusCode, text)
+	}
+}
+
+// Who accepts lines of JSON sees a purge go on; an error before the first line
+// has a status.
+func TestPurge_progress(t *testing.T) {
+	res := PurgeResult{ID: "p1", Members: 2, Acked: 1, Missing: []string{"b"}, Nodes: []PurgeNode{{Name: "b", State: "waiting"}}}
+	var refused error
+	goesOn := func(watch *PurgeWatch) (PurgeResult, error) {
+		if refused != nil {
+			return PurgeResult{}, refused
+		}
+		if watch != nil {
+			watch.Begun(res)
+			watch.Changed(PurgeNode{Name: "b", State: "applied", After: 0.25})
+		}
+		return PurgeResult{ID: "p1", Members: 2, Acked: 2, Nodes: []PurgeNode{{Name: "b", State: "applied", After: 0.25}}}, nil
+	}
+	h := New(Config{Node: Node{
+		Purge: func(_ context.Context, _ PurgeRequest, watch *PurgeWatch) (PurgeResult, error) { return goesOn(watch) },
+		PurgeProgress: func(_ context.Context, id string, watch *PurgeWatch) (PurgeResult, error) {
+			if id != "p1" {
+				t.Errorf("asked for %s", id)
+			}
+			return goesOn(watch)
+		},
+	}})
+	const lines = `{"id":"p1","members":2,"acked":1,"missing":["b"],"nodes":[{"name":"b","state":"waiting"}]}
+{"name":"b","state":"applied","after":0.25}
+{"id":"p1","members":2,"acked":2,"missing":[],"nodes":[{"name":"b","state":"applied","after":0.25}]}
+`
+	for _, ask := range [][2]string{{"POST", "/v1/purge"}, {"GET", "/v1/purge/p1"}} {
+		body := ""
+		if ask[0] == "POST" {
+			body = `{"all":true}`
+		}
+		for accept, want := range map[string]bool{
+			"application/x-ndjson": true, "application/json;q=0.5, Application/X-NDJSON; q=1": true,
+			"": false, "application/json": false, "*/*": false, "application/*": false, "application/x-ndjson;q=0": false, "application/x-ndjson2": false, ";": false,
+		} {
+			resp := do(h, ask[0], ask[1], body, "Accept", accept)
+			text, _ := io.ReadAll(resp.Body)
+			if resp.StatusCode != 200 || (string(text) == lines) != want || (resp.Header.Get("Content-Type") == "application/x-ndjson") != want {
+				t.Errorf("%s, Accept %q: %s %s\n%s", ask, accept, resp.Status, resp.Header.Get("Content-Type"), text)
+			}
+		}
+		refused = &Error{Status: 429, Text: "too many"}
+		resp := do(h, ask[0], ask[1], body, "Accept", "application/x-ndjson")
+		if text, _ := io.ReadAll(resp.Body); resp.StatusCode != 429 || !strings.Contains(string(text), "too many") {
+			t.Errorf("%s: %s %s", ask, resp.Status, text)
+		}
+		refused = nil
 	}
 }

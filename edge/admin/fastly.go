@@ -68,7 +68,7 @@ func (a *api) fastly(w http.ResponseWriter, r *http.Request, req PurgeRequest, a
 	}
 	req.Soft = r.Header.Get("Fastly-Soft-Purge") == "1"
 	req.Wait, req.By = "all", r.RemoteAddr
-	res, err := a.node.Purge(r.Context(), req)
+	res, err := a.node.Purge(r.Context(), req, nil)
 	if err != nil {
 		a.refuse(w, r, err)
 		return

@@ -37,10 +37,12 @@ type Node struct {
 	Keys func(ctx context.Context) []MemberKeys
 
 	// Purge invalidates stored responses and negative entries on every member.
-	Purge func(ctx context.Context, req PurgeRequest) (PurgeResult, error)
+	// watch, unless nil, is told how it goes on until it returns.
+	Purge func(ctx context.Context, req PurgeRequest, watch *PurgeWatch) (PurgeResult, error)
 
-	// PurgeProgress tells how far a recent purge of this node has come.
-	PurgeProgress func(id string) (PurgeResult, error)
+	// PurgeProgress tells how far a recent purge of this node has come: at once,
+	// or, with a watch, when no member is waited for.
+	PurgeProgress func(ctx context.Context, id string, watch *PurgeWatch) (PurgeResult, error)
 
 	// Created forgets the negative entries of URLs that exist from now on, on
 	// every member.
@@ -302,6 +304,12 @@ type PurgeResult struct {
 	Acked   int         `json:"acked"`
 	Missing []string    `json:"missing"` // members that have not acknowledged
 	Nodes   []PurgeNode `json:"nodes"`   // each other member
+}
+
+// PurgeWatch is told how an invalidation goes on, from one goroutine.
+type PurgeWatch struct {
+	Begun   func(PurgeResult) // once, when the node itself has applied it
+	Changed func(PurgeNode)   // for each member that has applied it, or is found to be unreachable
 }
 
 // PurgeNode tells how far an invalidation has come on one member.

@@ -4,9 +4,12 @@ import (
 	"cmp"
 	"encoding/json"
 	"fmt"
+	"mime"
 	"net/http"
 	"net/url"
+	"strconv"
 	"strings"
+	"time"
 )
 
 func (a *api) metrics(w http.ResponseWriter, r *http.Request) {
@@ -148,8 +151,7 @@ func (a *api) purge(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	req.By = r.RemoteAddr
-	res, err := a.node.Purge(r.Context(), req)
-	a.purged(w, r, res, err)
+	a.watched(w, r, func(watch *PurgeWatch) (PurgeResult, error) { return a.node.Purge(r.Context(), req, watch) })
 }
 
 // progress tells how far a purge has come.
@@ -158,8 +160,49 @@ func (a *api) progress(w http.ResponseWriter, r *http.Request) {
 		absent(w, r)
 		return
 	}
-	res, err := a.node.PurgeProgress(r.PathValue("id"))
-	a.purged(w, r, res, err)
+	a.watched(w, r, func(watch *PurgeWatch) (PurgeResult, error) {
+		return a.node.PurgeProgress(r.Context(), r.PathValue("id"), watch)
+	})
+}
+
+// watched answers with the result of a purge; to who accepts
+// application/x-ndjson with a line of JSON for each step, as it comes: a
+// [PurgeResult] when the node itself has applied the purge, a [PurgeNode] for each
+// other member that has, or can't be reached, and the PurgeResult at the end.
+func (a *api) watched(w http.ResponseWriter, r *http.Request, purge func(*PurgeWatch) (PurgeResult, error)) {
+	if !accepts(r, "application/x-ndjson") {
+		res, err := purge(nil)
+		a.purged(w, r, res, err)
+		return
+	}
+	lines := &lineWriter{w: w}
+	result := func(res PurgeResult) {
+		res.Missing, res.Nodes = list(res.Missing), list(res.Nodes)
+		lines.write(res)
+	}
+	res, err := purge(&PurgeWatch{Begun: result, Changed: func(n PurgeNode) { lines.write(n) }})
+	switch {
+	case err == nil:
+		result(res)
+	case lines.begun: // it is too late for a status
+		lines.fail(err)
+	default:
+		a.refuse(w, r, err)
+	}
+}
+
+// accepts reports whether the request names a media type among those that it
+// accepts (RFC 9110 §12.5.1); a wildcard names none.
+func accepts(r *http.Request, media string) bool {
+	for _, line := range r.Header["Accept"] {
+		for part := range strings.SplitSeq(line, ",") {
+			t, params, err := mime.ParseMediaType(part)
+			if q, _ := strconv.ParseFloat(cmp.Or(params["q"], "1"), 64); err == nil && t == media && q > 0 {
+				return true
+			}
+		}
+	}
+	return false
 }
 
 func (a *api) purged(w http.ResponseWriter, r *http.Request, res PurgeResult, err error) {
@@ -218,9 +261,7 @@ func (a *api) warm(w http.ResponseWriter, r *http.Request) {
 	case err == nil:
 		lines.write(res)
 	case lines.begun: // it is too late for a status
-		lines.write(struct {
-			Error string `json:"error"`
-		}{err.Error()})
+		lines.fail(err)
 	default:
 		a.refuse(w, r, err)
 	}
@@ -243,8 +284,17 @@ func (l *lineWriter) write(v any) {
 		l.w.Header().Set("Cache-Control", "no-store")
 		l.w.Header().Set("X-Content-Type-Options", "nosniff")
 	}
+	ctl := http.NewResponseController(l.w)
+	_ = ctl.SetWriteDeadline(time.Now().Add(streamWrite)) // a writer in a test has none
 	l.w.Write(append(b, '\n'))
-	http.NewResponseController(l.w).Flush()
+	ctl.Flush()
+}
+
+// fail ends the answer with what went wrong.
+func (l *lineWriter) fail(err error) {
+	l.write(struct {
+		Error string `json:"error"`
+	}{err.Error()})
 }
 
 func (a *api) catalog(w http.ResponseWriter, r *http.Request) {
