@@ -3,6 +3,7 @@ package loadtest
 import (
 	"context"
 	"encoding/json"
+	"flag"
 	"fmt"
 	"io"
 	"log"
@@ -11,7 +12,9 @@ import (
 	"os"
 	"os/signal"
 	"path/filepath"
+	"runtime"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"syscall"
@@ -29,6 +32,12 @@ const fakePrefix = "fake-"
 func TestMain(m *testing.M) {
 	switch fault, ok := strings.CutPrefix(filepath.Base(os.Args[0]), fakePrefix); {
 	case !ok:
+		// Runs wait most of their time, for a schedule or for replicas to stand
+		// still: as many as the machine has cores would leave it idle.
+		flag.Parse()
+		if set := flag.Lookup("test.parallel"); set.Value.String() == set.DefValue {
+			set.Value.Set(strconv.Itoa(max(runtime.GOMAXPROCS(0), 6)))
+		}
 		os.Exit(m.Run())
 	case fault == "parent":
 		runFakeParent()
