@@ -205,6 +205,23 @@ func TestCluster_peerAddress(t *testing.T) {
 	if got := counted(n.metrics.member.WithLabelValues("peer", "miss")); got != 1 {
 		t.Errorf("a peer's miss is counted %d times as a miss", got)
 	}
+	// Why there was nothing: the own filter says absent, or says maybe although
+	// nothing is stored, or what is stored is not for this request.
+	key := n.keyOf("http://www.example.com/z")
+	n.store.Filter(0).Add(key.Filter)
+	ask("/z", "Cache-Control: only-if-cached").want(t, 504, "504 Gateway Timeout: not stored here\n", "edge-a; fwd=uri-miss")
+	n.store.Filter(0).Remove(key.Filter)
+	resp, err := testClient.Post("http://"+n.Addrs().Admin+"/v1/purge", "application/json", strings.NewReader(`{"urls":["http://www.example.com/x"],"soft":true}`))
+	if err != nil {
+		t.Fatal(err)
+	}
+	resp.Body.Close()
+	ask("/x", "Cache-Control: only-if-cached").want(t, 504, "504 Gateway Timeout: not stored here\n", "edge-a; fwd=stale")
+	for _, cause := range missCauses {
+		if got := counted(n.metrics.misses.WithLabelValues("default", cause)); got != 1 {
+			t.Errorf("%v misses of a peer are %s, want 1", got, cause)
+		}
+	}
 	if a := ask("/y"); a.status != 403 {
 		t.Errorf("a stranger's request was answered %d", a.status)
 	}

@@ -6,6 +6,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
+	"edged/edge/store"
 	"edged/gossip"
 )
 
@@ -25,6 +26,7 @@ type described struct {
 var partMetrics = []described{
 	{"edged_filter_fill_ratio", "Share of the own filter's bits that are set.", []string{"partition"}},
 	{"edged_filter_keys", "Keys in the own filter.", []string{"partition"}},
+	{"edged_filter_bytes", "Memory of the own filter: counters, bits, and the bits that peers were told.", []string{"partition"}},
 	{"edged_filter_capacity_keys", "Keys that the own filter is planned for.", []string{"partition"}},
 	{"edged_filter_pinned_counters", "Counters at their maximum, which never count down again.", []string{"partition"}},
 	{"edged_filter_underflows_total", "Removals of keys that were not in the own filter: always 0 in a correct program.", []string{"partition"}},
@@ -34,6 +36,7 @@ var partMetrics = []described{
 	{"edged_missed_peer_hits_estimate_low", "Lower end of the 95 % interval of edged_missed_peer_hits_estimate.", nil},
 	{"edged_missed_peer_hits_estimate_high", "Upper end of it; 1 while nothing is known.", nil},
 	{"edged_replica_state", "1 for the present state of what this node holds of a peer's filter.", []string{"peer", "state"}},
+	{"edged_replica_bytes", "Memory of what this node holds of its peers' filters, all together.", nil},
 	{"edged_replica_age_seconds", "Since the peer's filter was last known to be in step.", []string{"peer"}},
 	{"edged_replica_resyncs_total", "Snapshots and pulls of a peer's filter, by reason.", []string{"peer", "reason"}},
 	{"edged_replica_seq_lag", "Records of a peer that were heard of and are not applied yet.", []string{"peer"}},
@@ -43,6 +46,7 @@ var partMetrics = []described{
 	{"edged_replica_quarantines_total", "Replicas that were not believed for a while.", nil},
 	{"edged_gossip_sent_bytes_total", "Bytes sent to members, by kind.", []string{"kind"}},
 	{"edged_gossip_received_bytes_total", "Bytes received from members, by kind.", []string{"kind"}},
+	{"edged_gossip_record_bytes_total", "The changes of filters in messages of kind delta: what is left of them without frames.", nil},
 	{"edged_gossip_messages_total", "Messages sent to members, and answers to their pulls, by path.", []string{"path"}},
 	{"edged_gossip_send_queue", "Messages that wait to be sent.", nil},
 	{"edged_gossip_handoff_drops_total", "Packets that the membership library dropped because more came than were looked at.", nil},
@@ -52,6 +56,10 @@ var partMetrics = []described{
 	{"edged_members", "Members by state, this node included.", []string{"state"}},
 	{"edged_store_bytes", "Memory of stored responses: bodies, heads and index.", []string{"tier", "partition"}},
 	{"edged_store_objects", "Stored responses.", []string{"tier", "partition"}},
+	{"edged_store_keys", "Keys of stored responses.", []string{"tier", "partition"}},
+	{"edged_store_key_bytes", "Length of all stored keys together.", []string{"tier", "partition"}},
+	{"edged_store_key_changes_total", "Keys that came to be stored, and that ceased to be.", []string{"tier", "change", "partition"}},
+	{"edged_store_key_change_bytes_total", "Length of these keys.", []string{"tier", "change", "partition"}},
 	{"edged_store_limit_bytes", "The hard limit of edged_store_bytes.", []string{"tier", "partition"}},
 	{"edged_store_evictions_total", "Responses that left the store, by reason.", []string{"tier", "reason", "partition"}},
 	{"edged_trace_spans_sent_total", "Spans that the collector has taken.", nil},
@@ -111,6 +119,7 @@ func (c *collector) Collect(ch chan<- prometheus.Metric) {
 		fs := counting.Stats()
 		gauge("edged_filter_fill_ratio", fs.Fill, p.Name)
 		gauge("edged_filter_keys", float64(fs.Keys), p.Name)
+		gauge("edged_filter_bytes", float64(fs.Bytes)+float64(fs.Params.Bits()/8), p.Name)
 		gauge("edged_filter_capacity_keys", float64(keys), p.Name)
 		gauge("edged_filter_pinned_counters", float64(fs.Pinned), p.Name)
 		count("edged_filter_underflows_total", fs.Underflows, p.Name)
@@ -121,6 +130,12 @@ func (c *collector) Collect(ch chan<- prometheus.Metric) {
 		gauge("edged_store_bytes", float64(ss.Bytes), "memory", p.Name)
 		gauge("edged_store_objects", float64(ss.Objects), "memory", p.Name)
 		gauge("edged_store_limit_bytes", float64(ss.LimitBytes), "memory", p.Name)
+		gauge("edged_store_keys", float64(ss.Keys), "memory", p.Name)
+		gauge("edged_store_key_bytes", float64(ss.URLBytes), "memory", p.Name)
+		for change, v := range map[string]store.KeyChanges{"added": ss.Added, "removed": ss.Dropped} {
+			count("edged_store_key_changes_total", v.Keys, "memory", change, p.Name)
+			count("edged_store_key_change_bytes_total", v.Bytes, "memory", change, p.Name)
+		}
 		for reason, v := range map[string]uint64{
 			"capacity": ss.Evicted.Small + ss.Evicted.Main, "variants": ss.Evicted.Variants,
 			"replaced": ss.Replaced, "purged": ss.Purged, "removed": ss.Removed,
@@ -170,6 +185,8 @@ func (c *collector) Collect(ch chan<- prometheus.Metric) {
 	for path, v := range gs.SentBy {
 		count("edged_gossip_messages_total", v, path)
 	}
+	count("edged_gossip_record_bytes_total", gs.RecordBytes)
+	gauge("edged_replica_bytes", float64(gs.ReplicaBytes))
 	gauge("edged_gossip_send_queue", float64(gs.SendQueue))
 	count("edged_gossip_handoff_drops_total", gs.HandoffDrops)
 	buckets := map[float64]uint64{}

@@ -73,6 +73,7 @@ type metrics struct {
 	rebuilds  *prometheus.CounterVec
 	deviation *prometheus.GaugeVec
 	member    *prometheus.CounterVec
+	misses    *prometheus.CounterVec
 	reloadOK  prometheus.Gauge
 
 	bloom []bloomCounters // by partition
@@ -98,6 +99,7 @@ func newMetrics(cfg *Config) *metrics {
 	m.collapsed = counter("edged_collapsed_requests_total", "Requests that joined another's forward.", "site")
 	m.rpcs = counter("edged_peer_rpcs_total", "Peer requests sent, by result.", "peer", "result")
 	m.member = counter("edged_member_requests_total", "Requests of other nodes on the peer address, by what they wanted and what became of them.", "hop", "result")
+	m.misses = counter("edged_peer_misses_total", "Peers' requests for what this node could not give them, by cause: false_positive is the filter's part.", "partition", "cause")
 	m.probes = counter("edged_probe_samples_total", "Look-ups that asked no peer, checked afterwards with one of the peers.", "result")
 	m.missed = counter("edged_probe_missed_total", "Samples in which a peer had what its filter called absent, by why: diverged is always 0 in a correct program.", "class")
 	for _, c := range missedClasses {
@@ -152,6 +154,9 @@ func newMetrics(cfg *Config) *metrics {
 			vecs["local_negative"].WithLabelValues(p.Name), vecs["local_positive_hit"].WithLabelValues(p.Name),
 			vecs["local_positive_miss"].WithLabelValues(p.Name),
 		})
+		for _, c := range missCauses {
+			m.misses.WithLabelValues(p.Name, c)
+		}
 		for _, c := range deviationCauses {
 			m.deviation.WithLabelValues(p.Name, c).Set(0)
 		}

@@ -88,6 +88,7 @@ func (n *Node) serveMember(w http.ResponseWriter, r *http.Request) {
 func (n *Node) serveStoredOnly(rq *request) {
 	why, res := "uri-miss", resMiss
 	if n.unsure(rq) {
+		n.countMiss(rq, missUnusable)
 		n.answer(rq, http.StatusGatewayTimeout, rfc9111.CacheStatus{Fwd: "stale"}, "catching up with purges", resStale)
 		return
 	}
@@ -106,5 +107,35 @@ func (n *Node) serveStoredOnly(rq *request) {
 	} else if len(variants) > 0 {
 		why = "vary-miss"
 	}
+	n.countMiss(rq, n.missCause(rq, len(variants) > 0))
 	n.answer(rq, http.StatusGatewayTimeout, rfc9111.CacheStatus{Fwd: why}, "not stored here", res)
+}
+
+// Why a peer asked in vain; the label of edged_peer_misses_total. With an exact
+// set of this node's keys in the place of its filter, and as late, the peer would
+// have been spared the first ones alone.
+const (
+	missFalsePositive = "false_positive" // this node's own filter says maybe, too, and it stores nothing under the key
+	missAbsent        = "absent"         // its filter says absent: the peer's replica is late, or it asks without one
+	missUnusable      = "unusable"       // something is stored under the key, but not for this request
+)
+
+var missCauses = []string{missFalsePositive, missAbsent, missUnusable}
+
+// missCause finds out why there is nothing for a peer, which has looked the key
+// up in a replica of the own filter. What a purge has covered is still stored.
+func (n *Node) missCause(rq *request, found bool) string {
+	switch {
+	case found:
+		return missUnusable
+	case !n.store.Filter(rq.part).MayContain(rq.key.Filter):
+		return missAbsent
+	case len(n.store.Get(rq.part, &rq.key)) > 0:
+		return missUnusable
+	}
+	return missFalsePositive
+}
+
+func (n *Node) countMiss(rq *request, cause string) {
+	n.metrics.misses.WithLabelValues(n.cfg.Cache.Partitions[rq.part].Name, cause).Inc()
 }

@@ -538,12 +538,17 @@ func TestCore_messagesFromStrangersAreDropped(t *testing.T) {
 
 func TestCore_slowPeerGetsLargerMessages(t *testing.T) {
 	p := live(t)
+	before := p.b.statistics(p.now).RecordBytes
 	p.store(3)
 	p.now = p.b.nextFlush
 	p.b.tick(p.now)
 	msgs := sends(p.b.take())
 	if len(msgs) != 1 {
 		t.Fatalf("%d messages", len(msgs))
+	}
+	records := p.b.statistics(p.now).RecordBytes - before
+	if want := len(msgs[0].payload) - frameOverhead - sectionLen*len(p.b.streams); records != uint64(want) || want <= 0 {
+		t.Errorf("%d bytes of records in a message of %d, want %d", records, len(msgs[0].payload), want)
 	}
 	for range 3 { // none of them is sent while the first one is on its way
 		p.store(3)

@@ -485,6 +485,9 @@ func (g *Gossip) Stats() Stats {
 	s.LogDropped = g.lines.counts()
 	s.HandoffDrops = g.lines.handoffDrops()
 	s.SendQueue = len(g.sends)
+	for _, r := range g.replicas {
+		s.ReplicaBytes += r.Bytes()
+	}
 	return s
 }
 

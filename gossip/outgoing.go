@@ -203,7 +203,9 @@ func (c *core) send(now time.Duration, p *peer) {
 		after := s.behind(p.cursors[i])
 		before, n := len(b), 0
 		b, n = s.append(b, after, room+sectionLen)
-		room -= len(b) - before - sectionLen
+		size := len(b) - before - sectionLen
+		room -= size
+		c.counts.records += uint64(size)
 		records += n
 		p.cursors[i] = cursor{s.epoch, after + uint64(n)}
 	}

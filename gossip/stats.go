@@ -106,6 +106,8 @@ type Stats struct {
 	SendQueue    int               // messages that wait to be sent
 	HandoffDrops uint64            // packets that the membership library dropped because more came than were looked at
 	ApplyLag     Lag               // from first hearing of a record to having applied it
+	RecordBytes  uint64            // the records in messages of kind delta: the changes alone, without frames
+	ReplicaBytes int64             // memory of all replicas together
 
 	SendErrors  uint64            // messages to peers that could not be sent; they are sent again
 	FetchErrors uint64            // pulls that failed; they are tried again
@@ -154,6 +156,7 @@ type ReplicaStats struct {
 type counts struct {
 	sentBy, receivedBy map[string]Traffic
 	udp, tcp           uint64 // messages
+	records            uint64 // bytes
 	lag                Lag
 	drop               map[string]uint64
 
@@ -191,6 +194,7 @@ func (c *core) statistics(now time.Duration) Stats {
 		SendErrors: c.counts.sendErrors, FetchErrors: c.counts.fetchErrors, Applied: c.counts.applied, Loaded: c.counts.loaded,
 		Diverged: c.counts.diverged, Quarantines: c.counts.quarantines, Audits: c.counts.audits, Truncations: c.counts.truncations,
 		Suspicions: c.counts.suspicions, Exchanges: c.counts.exchanges, Conflicts: c.counts.conflicts,
+		RecordBytes: c.counts.records,
 	}
 	for _, st := range States() {
 		s.Members[st] = 0

@@ -74,6 +74,7 @@ type CountingStats struct {
 	BitsSet      int     // published bits that are set
 	Fill         float64 // BitsSet / m
 	ExpectedRate float64 // false-positive probability that Fill stands for
+	Bytes        int64   // memory of counters and bits
 }
 
 // NewCounting returns an empty filter. It fails if p is not valid. It holds
@@ -210,5 +211,6 @@ func (c *Counting) Stats() CountingStats {
 	s.Keys, s.BitsSet, s.Pinned = int(keys), int(set), int(pins)
 	s.Fill = float64(set) / float64(c.params.Bits())
 	s.ExpectedRate = Rate(c.params, KeysAt(c.params, s.Fill))
+	s.Bytes = 8 * int64(len(c.bits)+len(c.counters))
 	return s
 }

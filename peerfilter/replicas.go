@@ -344,6 +344,17 @@ func (r *Replicas) Audit(member string) (recounted, kept uint64, err error) {
 	return recounted, rep.setHash, nil
 }
 
+// Bytes returns the memory of all replicas together: of their matrices, in
+// which some lanes may be free.
+func (r *Replicas) Bytes() (n int64) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for _, g := range r.groups {
+		n += 8 * int64(len(g.m.words))
+	}
+	return n
+}
+
 // Stats describes all replicas, in the order of their members' names.
 func (r *Replicas) Stats() []ReplicaStats {
 	r.mu.Lock()

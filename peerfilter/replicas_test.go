@@ -166,6 +166,19 @@ func TestReplicas_widths(t *testing.T) {
 			t.Errorf("%d members: %d lanes, want %d", n, got, want)
 		}
 	}
+	p := testParams(3)
+	r, err := NewReplicas(p)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for n, lanes := range []int{0, 1, 2, 4} { // a group without members takes nothing
+		if got, want := r.Bytes(), int64(lanes)*int64(p.Bits()/8); got != want {
+			t.Errorf("replicas of %d members take %d bytes, want %d", n, got, want)
+		}
+		if err := r.Load(fmt.Sprint(n), NewShadow(newCounting(t, p)).Snapshot()); err != nil {
+			t.Fatal(err)
+		}
+	}
 }
 
 // TestMatrix_columns writes, reads and widens columns at every width.

@@ -25,7 +25,8 @@ func (p *partition) clear(next Filter) bool {
 		sh.table.Store(newTable(minBuckets))
 	}
 	p.count.purged += uint64(p.objects)
-	p.objects, p.keys = 0, 0
+	p.count.dropped.add(p.keys, int(p.urls))
+	p.objects, p.keys, p.urls = 0, 0, 0
 	hits := p.policy.ghostHits
 	p.policy = newS3FIFO(p.limit)
 	p.policy.ghostHits = hits

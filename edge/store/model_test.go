@@ -109,6 +109,13 @@ func TestStore_isAMapOfLists(t *testing.T) {
 	if st.Keys != len(m) || st.Evicted.Small+st.Evicted.Main != 0 || st.Evicted.Variants == 0 {
 		t.Errorf("stats = %+v, the model has %d keys", st, len(m))
 	}
+	urls := 0
+	for url := range m {
+		urls += len(url)
+	}
+	if st.URLBytes != int64(urls) || st.Added.Bytes-st.Dropped.Bytes != uint64(urls) || st.Added.Keys-st.Dropped.Keys != uint64(len(m)) || st.Dropped.Keys == 0 {
+		t.Errorf("%d bytes of keys, %+v came and %+v went: the model has %d keys of %d bytes", st.URLBytes, st.Added, st.Dropped, len(m), urls)
+	}
 	if r := s.Purge(func(string, *Response) *Response { return nil }); r.Dropped != st.Objects || s.Bytes(0) != s.parts[0].base {
 		t.Errorf("after everything is dropped %d bytes remain, empty are %d", s.Bytes(0), s.parts[0].base)
 	}

@@ -28,6 +28,7 @@ type partition struct {
 	policy  s3fifo
 	objects int
 	keys    int
+	urls    int64 // length of all keys' URLs together
 	count   counters
 }
 
@@ -35,6 +36,7 @@ type counters struct {
 	puts, replaced, removed, purged, marked uint64
 	evicted                                 Evictions
 	refused                                 Refusals
+	added, dropped                          KeyChanges
 }
 
 func newPartition(pc PartitionConfig, maxVariants int) *partition {
@@ -271,6 +273,8 @@ func (p *partition) linkLocked(sh *shard, k *Key, fresh *entry, r *Response) {
 	}
 	sh.table.Load().link(e)
 	p.keys++
+	p.urls += int64(len(e.url))
+	p.count.added.add(1, len(e.url))
 }
 
 // relistLocked puts r in front of its key's responses and lets those go that
@@ -324,6 +328,8 @@ func (p *partition) dropLocked(r *Response) {
 			p.next.Remove(e.filter)
 		}
 		p.keys--
+		p.urls -= int64(len(e.url))
+		p.count.dropped.add(1, len(e.url))
 		freed += entryBytes(e.url) + sh.shrink()
 	default:
 		rest := make([]*Response, 0, n)
@@ -380,6 +386,9 @@ func (p *partition) stats() Stats {
 		Marked:     p.count.marked,
 		Evicted:    p.count.evicted,
 		Refused:    p.count.refused,
+		URLBytes:   p.urls,
+		Added:      p.count.added,
+		Dropped:    p.count.dropped,
 	}
 	s.IndexBytes = s.Bytes - s.SmallBytes - s.MainBytes
 	return s

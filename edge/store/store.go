@@ -215,6 +215,9 @@ type Stats struct {
 	MainBytes  int64 // responses that were used again, in the main queue
 	Objects    int   // responses
 	Keys       int
+	URLBytes   int64      // length of the keys' URLs together, without tables
+	Added      KeyChanges // keys that came, each of which the filter was told of
+	Dropped    KeyChanges // keys whose last response left
 
 	Puts      uint64 // responses stored by Put
 	GhostHits uint64 // of these, those that came back soon after their eviction
@@ -224,6 +227,14 @@ type Stats struct {
 	Marked    uint64 // replaced by Purge
 	Evicted   Evictions
 	Refused   Refusals
+}
+
+// KeyChanges counts keys that came or went, and the length of their URLs.
+type KeyChanges struct{ Keys, Bytes uint64 }
+
+func (c *KeyChanges) add(keys, bytes int) {
+	c.Keys += uint64(keys)
+	c.Bytes += uint64(bytes)
 }
 
 // Evictions counts the responses that left to make room, by where they stood.
