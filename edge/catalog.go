@@ -11,6 +11,7 @@ import (
 
 	"edged/edge/admin"
 	"edged/edge/negative"
+	"edged/edge/store"
 	"edged/gossip"
 )
 
@@ -111,6 +112,23 @@ func (n *Node) applyCatalog(g gossip.Change) {
 	}
 	if err := c.Change(change.Add, change.Remove, stampTime(g.Stamp)); err != nil {
 		n.log.Error("a change of a catalog was dropped", "site", g.Site, "id", g.ID, "err", err)
+	}
+}
+
+// catalogCreated tells the catalogs of URLs, as they stand in keys, that exist
+// since a moment. A catalog that has no room for it can't be believed any more.
+func (n *Node) catalogCreated(urls []string, at time.Time) {
+	paths := map[*site][]string{}
+	for _, u := range urls {
+		if s := n.sites.Load().find(store.HostOf(u)); s != nil && s.catalog != nil {
+			paths[s] = append(paths[s], pathOfKey(u))
+		}
+	}
+	for s, created := range paths {
+		if err := s.catalog.Change(created, nil, at); err != nil {
+			n.log.Error("what was created is not in the catalog", "site", s.Name, "err", err)
+			s.catalog.Doubt()
+		}
 	}
 }
 

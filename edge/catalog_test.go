@@ -63,6 +63,78 @@ func TestCatalog_changeReachesAll(t *testing.T) {
 	}
 }
 
+// What was created, through one node or at the origin and then told, is
+// answered 404 from no member's catalog, also after a newer source without it.
+func TestCatalog_knowsWhatWasCreated(t *testing.T) {
+	o := newOrigin(t, func(w http.ResponseWriter, r *http.Request) {
+		switch r.Method {
+		case http.MethodPut:
+			w.WriteHeader(http.StatusCreated)
+		case http.MethodPost:
+			w.Header().Set("Location", "/posts/17")
+			w.WriteHeader(http.StatusCreated)
+		case http.MethodDelete:
+			w.WriteHeader(http.StatusNoContent)
+		default:
+			content(w, r)
+		}
+	})
+	nodes := startCluster(t, 3, o.URL, withCatalog(t, "enforce", "/a\n"))
+	for _, n := range nodes {
+		c := n.sites.Load().all[0].catalog
+		eventually(t, "the catalog is loaded", func() bool { return c.Lists("/a") })
+		c.Check("/the first one is a sample", time.Now())
+		for _, p := range []string{"/put", "/posts/17", "/told?q=1", "/deleted"} {
+			n.get(t, p).want(t, 404, "404 Not Found: this site has nothing here\n", "detail=catalog")
+		}
+	}
+	nodes[0].do(t, http.MethodPut, "/put", strings.NewReader("x")).want(t, 201, "")
+	nodes[1].do(t, http.MethodPost, "/posts", strings.NewReader("x")).want(t, 201, "")
+	nodes[2].do(t, http.MethodDelete, "/deleted", nil).want(t, 204, "")
+	if res, err := nodes[2].created(t.Context(), []string{"http://www.example.com/told?q=1"}); err != nil || len(res.Missing) > 0 {
+		t.Fatalf("%+v, %v", res, err)
+	}
+	for range 2 {
+		for _, n := range nodes {
+			for _, p := range []string{"/put", "/posts/17", "/told"} {
+				if a := n.get(t, p); a.status != 200 {
+					t.Errorf("%s: %s: %d %s", n.cfg.Name, p, a.status, a.cacheStatus())
+				}
+			}
+			n.get(t, "/deleted").want(t, 404, "404 Not Found: this site has nothing here\n", "detail=catalog")
+			if err := n.sites.Load().all[0].catalog.Load(strings.NewReader("/b\n"), time.Now()); err != nil {
+				t.Error(err)
+			}
+		}
+	}
+}
+
+// A catalog that has no room for what was created refuses nothing any more.
+func TestCatalog_noRoomForWhatWasCreated(t *testing.T) {
+	o := newOrigin(t, content)
+	cfg := testConfig("edge-a", o.URL)
+	withCatalog(t, "enforce", "/a\n")(&cfg)
+	n := startNode(t, cfg)
+	c := n.sites.Load().all[0].catalog
+	eventually(t, "the catalog is loaded", func() bool { return c.Lists("/a") })
+	c.Check("/the first one is a sample", time.Now())
+	many := make([]string, 1<<16)
+	for i := range many {
+		many[i] = "/" + itoa(int64(i))
+	}
+	if err := c.Add(many, time.Now()); err != nil {
+		t.Fatal(err)
+	}
+	n.get(t, "/new").want(t, 404, "404 Not Found: this site has nothing here\n", "detail=catalog")
+	if _, err := n.created(t.Context(), []string{"http://www.example.com/new"}); err != nil {
+		t.Fatal(err)
+	}
+	if st := c.Stats(time.Now()); st.Effective != "observe" || st.Reason != "incomplete" || st.Dropped != 1 {
+		t.Errorf("%+v", st)
+	}
+	n.get(t, "/new").want(t, 200, "/new")
+}
+
 // Every stamp is later than the smaller ones.
 func TestStampTime(t *testing.T) {
 	for _, s := range []uint64{0, 1, 0xfffe, 1 << 16, 0x18bcfe5680000 << 4, ^uint64(0) >> 2} {

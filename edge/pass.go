@@ -42,6 +42,17 @@ func hasToken(lines []string, token string) bool {
 	return false
 }
 
+// creates reports whether a method and its answer may mean that there is
+// something now where there was nothing. Other methods that do are the
+// business of POST /v1/created.
+func creates(method string, status int) bool {
+	switch method {
+	case http.MethodPut, http.MethodPost, http.MethodPatch:
+		return status >= 200 && status <= 299
+	}
+	return false
+}
+
 // pass sends a request straight to the origin, body and all, and the answer
 // back as it comes; neither is stored. An unsafe method that succeeds
 // invalidates what is stored under its URLs (RFC 9111 §4.4).
@@ -103,7 +114,7 @@ func (n *Node) pass(rq *request, why string, res result) {
 	defer release()
 	defer resp.Body.Close()
 	if keys := rfc9111.Invalidates(rq.r.Method, resp.StatusCode, rq.key.URL, resp.Header); len(keys) > 0 {
-		n.invalidate(rq.r.Context(), keys)
+		n.invalidate(rq.r.Context(), keys, rq.site.catalog != nil && creates(rq.r.Method, resp.StatusCode))
 	}
 	if resp.StatusCode == http.StatusSwitchingProtocols {
 		release() // it may last for days, and asks nothing more of the cache

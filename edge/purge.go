@@ -28,6 +28,9 @@ func (n *Node) applyChange(c gossip.Change) {
 			URLs: c.URLs, Tags: c.Tags, Prefixes: c.Prefixes, Hosts: c.Hosts,
 			All: c.All, Soft: c.Soft, Absences: c.Kind == gossip.KindCreated,
 		})
+		if c.Kind == gossip.KindCreated {
+			n.catalogCreated(c.URLs, stampTime(c.Stamp))
+		}
 	case gossip.KindCatalog:
 		n.applyCatalog(c)
 	}

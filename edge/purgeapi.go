@@ -211,11 +211,16 @@ func purgeNode(m gossip.MemberProgress) admin.PurgeNode {
 }
 
 // invalidate removes what an unsafe method made invalid (RFC 9111 §4.4), here
-// and on every member.
-func (n *Node) invalidate(ctx context.Context, keys []string) {
+// and on every member. What it created, no catalog may call absent from then
+// on.
+func (n *Node) invalidate(ctx context.Context, keys []string, created bool) {
 	ctx, cancel := context.WithTimeout(ctx, invalidateWait)
 	defer cancel()
-	n.spread(ctx, "method", nil, gossip.Change{Kind: gossip.KindPurge, URLs: keys})
+	changes := []gossip.Change{{Kind: gossip.KindPurge, URLs: keys}}
+	if created {
+		changes = append(changes, gossip.Change{Kind: gossip.KindCreated, URLs: keys})
+	}
+	n.spread(ctx, "method", nil, changes...)
 }
 
 // servePurge is the PURGE method on the client address.

@@ -9,6 +9,7 @@ import (
 	"maps"
 	"net/http"
 	"net/url"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -406,17 +407,32 @@ func (c *Catalog) hashes(paths []string) []uint64 {
 func (c *Catalog) change(add, remove []uint64, now time.Time) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if err := c.roomLocked(len(add), len(remove)); err != nil {
+	removed := *c.removed.Load()
+	// What is there already takes no more room.
+	newer := func(hs []uint64, in map[uint64]time.Time) (n int) {
+		for _, h := range hs {
+			if _, ok := in[h]; !ok {
+				n++
+			}
+		}
+		return n
+	}
+	if err := c.roomLocked(newer(add, c.added), newer(remove, removed)); err != nil {
 		c.dropped.Add(1)
 		return err
 	}
-	removed := maps.Clone(*c.removed.Load()) // readers hold the old one
+	back := func(h uint64) bool { _, gone := removed[h]; return gone }
+	if len(remove) > 0 || slices.ContainsFunc(add, back) {
+		removed = maps.Clone(removed) // readers hold the old one
+	}
 	set := c.set.Load()
 	for _, h := range add {
 		if removed[h].After(now) {
 			continue
 		}
-		delete(removed, h)
+		if back(h) {
+			delete(removed, h)
+		}
 		c.added[h] = now
 		if set != nil {
 			set.add(h)

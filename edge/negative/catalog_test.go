@@ -423,6 +423,9 @@ func TestCatalog_overlayIsBounded(t *testing.T) {
 		if err := change([]string{"/one/more"}, now); !errors.Is(err, ErrOverlayFull) {
 			t.Errorf("error %v: want the overlay full", err)
 		}
+		if err := change(many[:3], now); err != nil {
+			t.Errorf("what is there already: %v", err)
+		}
 	}
 	c.Load(strings.NewReader("/a\n"), now.Add(2*overlayAge))
 	if err := c.Add(many, now); err != nil {
