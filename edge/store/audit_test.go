@@ -5,9 +5,11 @@ import (
 	"fmt"
 	"math"
 	"math/rand/v2"
+	"slices"
 	"sync"
 	"testing"
 	"time"
+	"unsafe"
 
 	"github.com/cespare/xxhash/v2"
 )
@@ -106,7 +108,7 @@ func (f *tally) close() {
 func (p *partition) audit() error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	used := p.base - int64(len(p.shards))*tableBytes(minBuckets) - allocBytes(lineBytes) + p.policy.ghost.bytes()
+	used := p.base - int64(len(p.shards))*tableBytes(minBuckets) - allocBytes(lineBytes) + p.policy.ghost.bytes() + p.tags.bytes()
 	keys, objects := 0, 0
 	stored := map[*Response]bool{}
 	filter := map[[2]uint64]bool{}
@@ -149,6 +151,9 @@ func (p *partition) audit() error {
 	if used > p.limit {
 		return fmt.Errorf("%d bytes of %d", used, p.limit)
 	}
+	if err := p.tags.audit(stored); err != nil {
+		return err
+	}
 	queued := 0
 	for id, q := range map[queueID]*fifo{smallQueue: &p.policy.small, mainQueue: &p.policy.main} {
 		var bytes int64
@@ -181,6 +186,62 @@ func (p *partition) audit() error {
 				return fmt.Errorf("filter counts %x %d times", h, f.n[h])
 			}
 		}
+	}
+	return nil
+}
+
+// audit compares the index with the tags of what is stored.
+func (x *tagIndex) audit(stored map[*Response]bool) error {
+	want := map[string]map[*Response]bool{}
+	refs, absent := 0, 0
+	for r := range stored {
+		if !slices.IsSorted(r.Tags) || len(slices.Compact(slices.Clone(r.Tags))) != len(r.Tags) {
+			return fmt.Errorf("tags %q: want them sorted, and each once", r.Tags)
+		}
+		if r.links == nil {
+			absent += min(len(r.Tags), 1)
+			continue
+		}
+		refs += len(r.Tags)
+		for _, name := range r.Tags {
+			if want[name] == nil {
+				want[name] = map[*Response]bool{}
+			}
+			want[name][r] = true
+		}
+	}
+	if refs != x.refs || absent != x.absent || len(want) != x.table.n {
+		return fmt.Errorf("%d tags on %d responses, %d responses without: want %d, %d, %d", x.table.n, x.refs, x.absent, len(want), refs, absent)
+	}
+	var nodes int64
+	for name, rs := range want {
+		t := x.find(name)
+		if t == nil || t.n != len(rs) {
+			return fmt.Errorf("tag %q: %+v, want %d", name, t, len(rs))
+		}
+		nodes += tagBytes(name)
+		var prev *tagLink
+		n := 0
+		for l := t.head; l != nil; l = l.next {
+			if l.prev != prev || l.tag != t {
+				return fmt.Errorf("tag %q: a bad link", name)
+			}
+			prev = l
+			if l.r == nil { // a purge's place
+				continue
+			}
+			n++
+			i := slices.Index(l.r.Tags, name)
+			if !rs[l.r] || l != &linksOf(l.r)[i] || unsafe.StringData(l.r.Tags[i]) != unsafe.StringData(t.name) {
+				return fmt.Errorf("tag %q: a link of what does not carry it, or holds another string", name)
+			}
+		}
+		if n != len(rs) {
+			return fmt.Errorf("tag %q: %d links, want %d", name, n, len(rs))
+		}
+	}
+	if nodes != x.nodes || x.bytes() > x.limit {
+		return fmt.Errorf("tags take %d bytes, want %d; all take %d of %d", x.nodes, nodes, x.bytes(), x.limit)
 	}
 	return nil
 }

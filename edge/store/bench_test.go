@@ -214,3 +214,48 @@ func collectorSeconds() float64 {
 	metrics.Read(s)
 	return s[0].Value.Float64() + s[1].Value.Float64() + s[2].Value.Float64()
 }
+
+// BenchmarkTags is what ten tags on each response add to a Put that evicts
+// another, into a store of 100 000: none, ten of a thousand that many carry, and ten that
+// no other carries; and what the index takes for each tag of each response.
+func BenchmarkTags(b *testing.B) {
+	const n, each = 100_000, 10
+	ks := benchKeys(2 * n)
+	for _, c := range []struct {
+		name string
+		tag  func(i, j int) string
+	}{
+		{"none", nil},
+		{"popular", func(i, j int) string { return fmt.Sprintf("section-of-the-site-%04d", (i*7919+j*104729)%1000) }},
+		{"distinct", func(i, j int) string { return fmt.Sprintf("product-%08d-part-%02d", i, j) }},
+	} {
+		b.Run(c.name, func(b *testing.B) {
+			lists := make([][]string, 2*n)
+			if c.tag != nil {
+				for i := range lists {
+					for j := range each {
+						lists[i] = append(lists[i], c.tag(i, j))
+					}
+				}
+			}
+			// A response's own copy of a tag, as it comes out of a header, is not measured.
+			s := benchStore(b, 8<<30)
+			for i := range n {
+				s.Put(0, &ks[i], &Response{MetaBytes: 200, Tags: lists[i]})
+			}
+			for i := range n {
+				s.Remove(0, &ks[i])
+				s.Put(0, &ks[i], &Response{MetaBytes: 200, Tags: lists[i]})
+			}
+			st := s.Stats(0)
+			s.parts[0].limit = st.Bytes // full
+			b.ReportAllocs()
+			i := n
+			for b.Loop() {
+				s.Put(0, &ks[i%(2*n)], &Response{MetaBytes: 200, Tags: lists[i%(2*n)]})
+				i++
+			}
+			b.ReportMetric(float64(st.Bytes-s.parts[0].base)/n, "B/response")
+		})
+	}
+}

@@ -30,6 +30,7 @@ func (p *partition) clear(next Filter) bool {
 	hits := p.policy.ghostHits
 	p.policy = newS3FIFO(p.limit)
 	p.policy.ghostHits = hits
+	p.tags = newTagIndex(p.limit)
 	p.used.Store(p.base)
 	if next != nil {
 		p.filter.Store(&next)

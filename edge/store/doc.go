@@ -11,7 +11,8 @@
 //
 // The store decides nothing about HTTP: not what may be stored, nor whether it
 // is fresh, nor which variant matches. Get is not a use; call Hit. A purge does
-// not see what is put while it runs. Memory that an evicted response still
+// not see what is put while it runs. Responses for whose tags the index has no
+// room any more are found by a walk only, and not counted by tag. Memory that an evicted response still
 // takes while a client reads it is counted by nobody. Strings and chunks that
 // are parts of larger allocations hold more than is counted.
 //
@@ -22,6 +23,11 @@
 // are index and filter changed together. Readers (Get, Hit, Filter, Bytes) take
 // no lock; a Get takes mu only when its walk met a table that was being
 // replaced, and had found nothing.
+//
+// # Tags
+//
+// Each partition has an index from tags to the responses that carry them, kept
+// in step with what is stored: tags.go.
 //
 // # Two designs of the policy and its lock
 //

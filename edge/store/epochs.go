@@ -39,15 +39,16 @@ const (
 // since the response was looked at last, else a look at the marks that may fit:
 // one for each of its tags, one for each length that a marked prefix has.
 //
-// What a purge covers stays where it is until it is looked up, or a walk in the
-// background comes to it (Store.Purge with Judge). Marks older than a walk
-// that has ended are kept for fills that began before, up to maxMarks
-// and markFor; a fill that began before the oldest mark that was forgotten
-// counts as covered.
+// What a purge covers stays where it is until it is looked up, or something in
+// the background comes to it: by the index of tags (Store.PurgeTag), or in a
+// walk (Store.Purge), each with Judge. Marks older than a walk that has ended
+// are kept for fills that began before, up to maxMarks and markFor; a fill that
+// began before the oldest mark that was forgotten counts as covered, and so does
+// a response that was looked at last before that.
 //
-// The other design, an index from each tag to its responses, makes a purge as
-// slow as the tag is popular, and costs 40 bytes for each tag of each response;
-// here a tag costs nothing but its bytes in the response itself.
+// The other design, to take out at once what the index of tags names, makes a
+// purge as slow as the tag is popular, and finds no fill that is under way. So
+// marks decide, and the index only follows them.
 //
 // A look-up takes no lock unless a mark that fits may be newer: before a purge
 // is entered in the maps its number is left in a slot for each of its marks, by

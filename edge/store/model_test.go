@@ -24,6 +24,36 @@ func (m model) drop(url string, r *Response) {
 	}
 }
 
+// tagged returns what carries a tag, with its URL.
+func (m model) tagged(name string) map[*Response]string {
+	found := map[*Response]string{}
+	for url, rs := range m {
+		for _, r := range rs {
+			if slices.Contains(r.Tags, name) {
+				found[r] = url
+			}
+		}
+	}
+	return found
+}
+
+// someTag is one of few tags that are popular, or of many that are not.
+func someTag(rnd *rand.Rand) string {
+	if rnd.IntN(2) == 0 {
+		return fmt.Sprint("section-", rnd.IntN(5))
+	}
+	return fmt.Sprint("a-tag-of-its-own-", rnd.IntN(2000))
+}
+
+// someTags is up to 20 of them, unsorted, some of them twice.
+func someTags(rnd *rand.Rand) []string {
+	var tags []string
+	for range rnd.IntN(21) * rnd.IntN(2) {
+		tags = append(tags, someTag(rnd))
+	}
+	return tags
+}
+
 func TestStore_isAMapOfLists(t *testing.T) {
 	rnd := newRand(t)
 	s, _ := newStore(t, PartitionConfig{MaxBytes: 64 << 20, Shards: 4})
@@ -35,6 +65,7 @@ func TestStore_isAMapOfLists(t *testing.T) {
 		switch op := rnd.IntN(100); {
 		case op < 40:
 			r := sized(variant, rnd.IntN(2000))
+			r.Tags = someTags(rnd)
 			mustPut(t, s, k, r)
 			m.put(k.URL, nil, r, 4)
 			past = append(past, r)
@@ -45,6 +76,9 @@ func TestStore_isAMapOfLists(t *testing.T) {
 			}
 			r := old.With(step, 8)
 			r.Variant = variant
+			if op%4 == 1 {
+				r.Tags = someTags(rnd)
+			}
 			want := slices.Contains(m[k.URL], old)
 			if got := s.Replace(0, k, old, r); got != want {
 				t.Fatalf("step %d: Replace = %v, want %v", step, got, want)
@@ -88,6 +122,38 @@ func TestStore_isAMapOfLists(t *testing.T) {
 			})
 			if got != want {
 				t.Fatalf("step %d: Purge = %v, want %v", step, got, want)
+			}
+		case op == 82 || op == 83:
+			name := someTag(rnd)
+			want, sum, marks := m.tagged(name), Purged{}, map[*Response]bool{}
+			if n, all := s.Tagged(name); n != len(want) || !all {
+				t.Fatalf("step %d: Tagged(%s) = %d, %v; want %d", step, name, n, all, len(want))
+			}
+			got, all := s.PurgeTag(name, func(url string, r *Response) *Response {
+				switch _, ok := want[r]; {
+				case !ok:
+					return r
+				case op == 82 || r.Variant == "":
+					sum.Dropped++
+					m.drop(url, r)
+					return nil
+				}
+				sum.Marked++
+				marked := r.With("marked", 8)
+				marks[marked] = true
+				m[url] = slices.Clone(m[url])
+				m[url][slices.Index(m[url], r)] = marked
+				return marked
+			})
+			for _, url := range want { // each mark has become the newest
+				older := func(r *Response) bool { return !marks[r] }
+				newer := func(r *Response) bool { return marks[r] }
+				if rs := m[url]; len(rs) > 0 {
+					m[url] = append(slices.DeleteFunc(slices.Clone(rs), older), slices.DeleteFunc(slices.Clone(rs), newer)...)
+				}
+			}
+			if got != sum || !all || sum.Dropped+sum.Marked != len(want) {
+				t.Fatalf("step %d: PurgeTag = %v, want %v: %d", step, got, sum, len(want))
 			}
 		case op == 81 && rnd.IntN(10) == 0:
 			next := newTally(t)

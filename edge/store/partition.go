@@ -26,6 +26,7 @@ type partition struct {
 	used    atomic.Int64 // bytes; written under mu, lowered after the fact and raised before it
 	next    Filter       // during a rebuild: told of the keys in moved shards
 	policy  s3fifo
+	tags    *tagIndex
 	objects int
 	keys    int
 	urls    int64 // length of all keys' URLs together
@@ -54,7 +55,8 @@ func newPartition(pc PartitionConfig, maxVariants int) *partition {
 		p.shards[i].table.Store(newTable(minBuckets))
 	}
 	p.policy = newS3FIFO(pc.MaxBytes)
-	p.base = allocBytes(int64(unsafe.Sizeof(*p))) +
+	p.tags = newTagIndex(pc.MaxBytes)
+	p.base = allocBytes(int64(unsafe.Sizeof(*p))) + allocPointerBytes(int64(unsafe.Sizeof(tagIndex{}))) +
 		allocPointerBytes(int64(pc.Shards)*int64(unsafe.Sizeof(shard{}))) +
 		int64(pc.Shards)*tableBytes(minBuckets) + p.policy.ghost.bytes()
 	p.used.Store(p.base)
@@ -114,8 +116,10 @@ func (p *partition) take(k *Key, r *Response) Reason {
 	if !r.taken.CompareAndSwap(false, true) {
 		return Reused
 	}
+	r.ownTags()
+	var empty tagTable
 	cost := r.bytes()
-	if cost > p.limit-p.base-entryBytes(k.URL) {
+	if cost+tagsBytes(r.Tags)+empty.growth(len(r.Tags)) > p.limit-p.base-entryBytes(k.URL) {
 		r.taken.Store(false)
 		return TooLarge
 	}
@@ -184,16 +188,19 @@ type change struct {
 	n       int       // responses afterwards
 	heir    *Response // whose place in the queue the new one takes; nil: a new place
 	surplus *Response // the variant too many
-	need    int64     // bytes, below 0 when it frees some
+	tags    int64     // bytes by which the index of tags grows at most
+	need    int64     // bytes, tags among them; below 0 when it frees some
 }
 
 // displaced reports whether v leaves when r comes in old's place.
 func displaced(v, old, r *Response) bool { return v == old || v.Variant == r.Variant }
 
 func (p *partition) planLocked(sh *shard, k *Key, old, r *Response) change {
-	c := change{e: sh.table.Load().find(k), n: 1, need: r.cost + p.policy.ghost.growth(p.objects+1)}
+	c := change{e: sh.table.Load().find(k), n: 1, need: p.policy.ghost.growth(p.objects + 1)}
 	if c.e == nil {
-		c.need += entryBytes(k.URL) + sh.growth()
+		p.tags.admit(r, nil)
+		c.tags = p.tags.growth(r, nil)
+		c.need += r.cost + c.tags + entryBytes(k.URL) + sh.growth()
 		return c
 	}
 	rs := c.e.list.Load().rs
@@ -215,7 +222,9 @@ func (p *partition) planLocked(sh *shard, k *Key, old, r *Response) change {
 		c.surplus = oldest
 		c.need -= oldest.cost
 	}
-	c.need += listBytes(c.n) - listBytes(len(rs))
+	p.tags.admit(r, c.heir)
+	c.tags = p.tags.growth(r, c.heir)
+	c.need += r.cost + c.tags + listBytes(c.n) - listBytes(len(rs))
 	return c
 }
 
@@ -224,19 +233,28 @@ func (p *partition) planLocked(sh *shard, k *Key, old, r *Response) change {
 // at no instant is used above the limit or below what is there.
 //
 // Evicting can change what r needs (a sibling leaves, and with it the key), so
-// the plan is made anew after each. It ends: with all others gone the tables
+// the plan is made anew after each. It ends: with all others gone, in the end
+// the one whose place r takes too (its tags can be what is in the way), the tables
 // are at their least, and take has checked that r fits beside that.
 func (p *partition) installLocked(k *Key, fresh *entry, old, r *Response) {
 	sh := p.shard(k.Hash)
 	c := p.planLocked(sh, k, old, r)
 	for p.used.Load()+c.need > p.limit {
-		p.evictLocked(c.heir)
+		if !p.evictLocked(c.heir) {
+			if c.heir == nil {
+				panic("store: the budget is spent, and nothing is there to evict: bytes were lost")
+			}
+			p.dropLocked(c.heir)
+			p.count.replaced++
+		}
 		c = p.planLocked(sh, k, old, r)
 	}
 	if c.need > 0 {
 		p.used.Add(c.need)
 	}
 	p.policy.ghost.grow(p.objects + 1)
+	before := p.tags.bytes()
+	p.tags.link(r, c.heir)
 	if c.e == nil {
 		p.linkLocked(sh, k, fresh, r)
 	} else {
@@ -248,9 +266,7 @@ func (p *partition) installLocked(k *Key, fresh *entry, old, r *Response) {
 		p.policy.add(r)
 	}
 	p.objects++
-	if c.need < 0 {
-		p.used.Add(c.need)
-	}
+	p.used.Add(p.tags.bytes() - before - c.tags + min(c.need, 0))
 }
 
 // linkLocked enters a new key with r: first the filter learns of it, then it
@@ -303,6 +319,7 @@ func (p *partition) relistLocked(c change, old, r *Response) {
 			continue
 		}
 		v.entry = nil
+		p.tags.unlink(v)
 		p.objects--
 		if v != c.heir {
 			p.policy.remove(v)
@@ -346,17 +363,21 @@ func (p *partition) dropLocked(r *Response) {
 		freed += listBytes(n+1) - listBytes(n)
 	}
 	r.entry = nil
+	tags := p.tags.bytes()
+	p.tags.unlink(r)
+	freed += tags - p.tags.bytes()
 	p.policy.remove(r)
 	p.objects--
 	freed += p.policy.ghost.shrink(p.objects)
 	p.used.Add(-freed)
 }
 
-// evictLocked drops the response that the policy values least, pinned apart.
-func (p *partition) evictLocked(pinned *Response) {
+// evictLocked drops the response that the policy values least, pinned apart,
+// and reports whether there was one.
+func (p *partition) evictLocked(pinned *Response) bool {
 	r := p.policy.victim(pinned)
 	if r == nil {
-		panic("store: the budget is spent, and nothing is there to evict: bytes were lost")
+		return false
 	}
 	if r.where == smallQueue {
 		p.policy.remember(r)
@@ -365,6 +386,7 @@ func (p *partition) evictLocked(pinned *Response) {
 		p.count.evicted.Main++
 	}
 	p.dropLocked(r)
+	return true
 }
 
 func (p *partition) stats() Stats {
@@ -378,6 +400,10 @@ func (p *partition) stats() Stats {
 		MainBytes:  p.policy.main.bytes,
 		Objects:    p.objects,
 		Keys:       p.keys,
+		Tags:       p.tags.table.n,
+		TagRefs:    p.tags.refs,
+		TagBytes:   p.tags.bytes(),
+		Untagged:   p.tags.absent,
 		Puts:       p.count.puts,
 		GhostHits:  p.policy.ghostHits,
 		Replaced:   p.count.replaced,

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"runtime"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -85,6 +86,11 @@ func TestStore_everythingAtOnce(t *testing.T) {
 func act(t *testing.T, s *Store, rnd *rand.Rand, k *Key, size int) {
 	rs := s.Get(0, k)
 	for i, r := range rs {
+		for _, name := range r.Tags {
+			if !strings.HasPrefix(name, "section-") && !strings.HasPrefix(name, "a-tag-of-its-own-") {
+				t.Errorf("%s has the tag %q", k.URL, name)
+			}
+		}
 		if !strings.HasSuffix(r.Head, k.URL+"\r\n") {
 			t.Errorf("%s gives %q", k.URL, r.Head)
 		}
@@ -98,7 +104,7 @@ func act(t *testing.T, s *Store, rnd *rand.Rand, k *Key, size int) {
 	variant := "gzip"[:rnd.IntN(4)]
 	switch op := rnd.IntN(1000); {
 	case op < 500:
-		r := &Response{Variant: variant, Head: "X: " + k.URL + "\r\n", MetaBytes: rnd.IntN(size)}
+		r := &Response{Variant: variant, Head: "X: " + k.URL + "\r\n", MetaBytes: rnd.IntN(size), Tags: someTags(rnd)}
 		if ok, why := s.Put(0, k, r); !ok && why != TooLarge {
 			t.Errorf("Put: %s", why)
 		}
@@ -112,13 +118,26 @@ func act(t *testing.T, s *Store, rnd *rand.Rand, k *Key, size int) {
 		s.Remove(0, k)
 	case op < 800 && len(rs) > 0:
 		s.RemoveResponse(0, k, rs[rnd.IntN(len(rs))])
-	case op < 803:
+	case op < 805:
+		name := someTag(rnd)
+		s.PurgeTag(name, func(url string, r *Response) *Response {
+			switch {
+			case !slices.Contains(r.Tags, name):
+				return r
+			case op == 803:
+				return nil
+			}
+			return r.With(nil, r.MetaBytes+op%2*100)
+		})
+		s.Tagged(name)
+		s.LargestTags(3)
+	case op < 808:
 		digit := fmt.Sprint(rnd.IntN(10))
 		s.Purge(func(url string, r *Response) *Response {
 			switch {
 			case !strings.HasSuffix(url, digit):
 				return r
-			case op == 800:
+			case op == 805:
 				return nil
 			}
 			return r.With(nil, r.MetaBytes+op%2*100)

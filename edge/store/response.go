@@ -27,7 +27,10 @@ type Response struct {
 	Meta      any
 	MetaBytes int
 
-	Tags []string // what a purge by tag looks for
+	// Tags are what a purge by tag looks for. Each must be an allocation of its
+	// own. Put sorts them, drops doubles and, where another stored response has
+	// the same tag, takes its string: in another array, so a caller may share one.
+	Tags []string
 
 	packed bool    // Head is part of Body's allocation
 	where  queueID // guarded by the partition's mu
@@ -46,6 +49,7 @@ type Response struct {
 	cost       int64 // set by put, before the lock
 	entry      *entry
 	prev, next *Response // neighbours in the queue
+	links      *tagLink  // the first of as many as there are Tags; nil: not in the index of tags
 }
 
 // list is the responses of one key, the newest first; immutable.
@@ -97,13 +101,16 @@ func (r *Response) Compact() {
 // responseBytes is the allocated size of a Response itself.
 var responseBytes = allocBytes(int64(unsafe.Sizeof(Response{})))
 
-// bytes is what r costs, its key and index apart.
+// bytes is what r costs, its key and indexes apart.
 func (r *Response) bytes() int64 {
 	n := responseBytes + r.Body.alloc + allocBytes(int64(len(r.Variant))) + max(int64(r.MetaBytes), 0)
 	if !r.packed {
 		n += allocBytes(int64(len(r.Head)))
 	}
 	n += allocPointerBytes(int64(cap(r.Tags)) * int64(unsafe.Sizeof("")))
+	if r.links != nil {
+		return n + allocPointerBytes(int64(len(r.Tags))*tagLinkBytes)
+	}
 	for _, t := range r.Tags {
 		n += allocBytes(int64(len(t)))
 	}

@@ -47,10 +47,12 @@ func TestStore_countsWhatTheHeapHolds(t *testing.T) {
 	for _, c := range []struct {
 		name string
 		size func(*rand.Rand) int
+		tags int
 	}{
-		{"tiny bodies", func(r *rand.Rand) int { return r.IntN(64) }},
-		{"small bodies", func(r *rand.Rand) int { return r.IntN(4000) }},
-		{"large bodies", func(r *rand.Rand) int { return r.IntN(600_000) }},
+		{"tiny bodies", func(r *rand.Rand) int { return r.IntN(64) }, 1},
+		{"small bodies", func(r *rand.Rand) int { return r.IntN(4000) }, 1},
+		{"large bodies", func(r *rand.Rand) int { return r.IntN(600_000) }, 1},
+		{"many tags", func(r *rand.Rand) int { return r.IntN(4000) }, 30},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			rnd := rand.New(rand.NewPCG(7, 7))
@@ -62,7 +64,11 @@ func TestStore_countsWhatTheHeapHolds(t *testing.T) {
 				t.Fatal(err)
 			}
 			for i := 0; s.Stats(0).Evicted.Small < 300; i++ {
-				r := &Response{Variant: randomText(rnd, rnd.IntN(3)), Head: randomText(rnd, 100+rnd.IntN(400)), Tags: []string{randomText(rnd, 20)}}
+				r := &Response{Variant: randomText(rnd, rnd.IntN(3)), Head: randomText(rnd, 100+rnd.IntN(400))}
+				for range 1 + rnd.IntN(c.tags) {
+					// Some of one response's own, some of few, some of many.
+					r.Tags = append(r.Tags, randomText(rnd, []int{20, 1, 3}[rnd.IntN(3)]))
+				}
 				r.Body = NewBody([][]byte{make([]byte, c.size(rnd))})
 				if i%2 == 0 {
 					r.Compact()

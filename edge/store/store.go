@@ -219,6 +219,11 @@ type Stats struct {
 	Added      KeyChanges // keys that came, each of which the filter was told of
 	Dropped    KeyChanges // keys whose last response left
 
+	Tags     int   // different ones in the index of tags
+	TagRefs  int   // tags of responses in it, each time that one has one
+	TagBytes int64 // what it takes; the part of IndexBytes that is for tags
+	Untagged int   // responses whose tags found no room in it: a walk finds them
+
 	Puts      uint64 // responses stored by Put
 	GhostHits uint64 // of these, those that came back soon after their eviction
 	Replaced  uint64 // responses that another took the place of
