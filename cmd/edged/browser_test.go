@@ -128,6 +128,7 @@ var looks = []struct {
 	scheme        string
 }{
 	{"desktop-light", 1280, 900, "light"}, {"desktop-dark", 1280, 900, "dark"},
+	{"laptop-light", 1180, 800, "light"}, {"laptop-dark", 1000, 800, "dark"},
 	{"phone-light", 400, 800, "light"}, {"phone-dark", 400, 800, "dark"},
 }
 
@@ -143,6 +144,10 @@ func (b *tab) screenshots(name string) {
 		if w := b.eval("document.documentElement.scrollWidth"); w != strconv.FormatInt(l.width, 10) {
 			b.t.Errorf("%s, %s: the page is %s wide in a window of %d: %s", name, l.name, w, l.width, b.eval(
 				`[...document.querySelectorAll("main *")].filter((e) => e.getBoundingClientRect().right > innerWidth + 1 && !e.closest(".scroll")).map((e) => e.tagName + "#" + e.id + "." + e.className).slice(0, 5)`))
+		}
+		// On a desktop nothing of the members is out of sight.
+		if over := b.eval(`((box) => box.scrollWidth - box.clientWidth)(document.getElementById("members").closest(".scroll"))`); l.width >= 1000 && over != "0" {
+			b.t.Errorf("%s, %s: %s pixels of the members' table are out of sight", name, l.name, over)
 		}
 		if !keep {
 			continue

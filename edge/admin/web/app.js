@@ -27,7 +27,7 @@ function showTraffic(c) {
 function showMembers(c) {
   drawRing(c.members);
   replace(byId("members"), ...c.members.map((m, i) => {
-    const name = el("th", "", i + 1 + ". " + m.name + (m.self ? " (this node)" : ""));
+    const name = el("th", "", i + 1 + ". " + m.name, el("span", "under", (m.self ? "this node, " : "") + m.role + ", " + m.peer));
     name.scope = "row";
     const r = m.replica, known = !m.self && r.state, s = m.summary?.now;
     const n = (text) => el("td", "n", text);
@@ -37,9 +37,8 @@ function showMembers(c) {
       el("td", "", s && s.rps > 0 ? shares([["own store", s.own], ["absence", s.absent], ["peer", s.peer], ["shield or origin", s.shield + s.origin]]) : "–"),
       n(s ? milliseconds(s.p50_ms) : "–"), n(s ? milliseconds(s.p99_ms) : "–"),
       n(m.summary ? percent(ratio(m.summary.stored_bytes, m.summary.limit_bytes), 0) : "–"),
-      el("td", "", known ? state(r.state) : "–"),
-      n(known ? seconds(r.age_seconds) : "–"), n(known ? count(r.keys) : "–"),
-      el("td", "", m.role + ", " + m.peer));
+      known ? el("td", "", state(r.state), " " + seconds(r.age_seconds)) : el("td", "", "–"),
+      n(known ? count(r.keys) : "–"));
   }));
 }
 
