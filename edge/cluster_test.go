@@ -233,6 +233,31 @@ func TestCluster_peerAddress(t *testing.T) {
 	}
 }
 
+// Without filters, and with nobody to ask, the ring alone decides: the key's
+// owner is asked by everyone, and asks the origin once.
+func TestCluster_ringOnly(t *testing.T) {
+	o := newOrigin(t, content)
+	nodes := startCluster(t, 3, o.URL, func(c *Config) {
+		c.Filter.Off, c.Filter.Ask = true, askNone
+		c.Sites[0].Shield = string(shield.ModeRing)
+	})
+	for _, n := range nodes {
+		n.get(t, "/r").want(t, 200, "/r", "")
+	}
+	if got := o.requests.Load(); got != 1 {
+		t.Errorf("%d requests reached the origin, want 1", got)
+	}
+	// The owner is one of them; it counts a request after its answer has left.
+	eventually(t, "two requests to the key's owner, and none to peers", func() bool {
+		var shielded, asked uint64
+		for _, n := range nodes {
+			shielded += counted(n.metrics.member.WithLabelValues("shield", "miss")) + counted(n.metrics.member.WithLabelValues("shield", "hit"))
+			asked += counted(n.metrics.member.WithLabelValues("peer", "miss")) + counted(n.metrics.member.WithLabelValues("peer", "hit"))
+		}
+		return shielded == 2 && asked == 0
+	})
+}
+
 // A miss goes through the shield of its key, once.
 func TestCluster_shield(t *testing.T) {
 	o := newOrigin(t, content)

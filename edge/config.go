@@ -176,6 +176,11 @@ type Filter struct {
 	// test, never what one wants in production.
 	Off bool
 
+	// Ask is whom a local miss asks when the filters are Off: "all" peers, or
+	// "none", so that only a site's shield is between a miss and the origin, the
+	// ring alone with shield: ring. Empty: "all".
+	Ask string
+
 	// NoLocal looks into the store without asking the own filter first. The
 	// filter answers for an absent key in a third of the time that the store
 	// takes, and adds half as much to a hit: see BenchmarkLocalFilter.
@@ -268,6 +273,7 @@ func (c Config) WithDefaults() Config {
 	def(&c.Negative.MaxCreateRate, 10000)
 	def(&c.Purge.Isolated, "revalidate")
 	def(&c.Filter.Keys, 1_000_000)
+	def(&c.Filter.Ask, "all")
 	def(&c.Filter.FalsePositiveRate, 0.01)
 	def(&c.Filter.Peers, 16)
 	c.Cache.Partitions = append([]Partition(nil), c.Cache.Partitions...)
@@ -428,6 +434,12 @@ func (c Config) Problems() []Problem {
 	rate(bad, "filter.false_positive_rate", c.Filter.FalsePositiveRate)
 	if c.Purge.Isolated != "revalidate" && c.Purge.Isolated != isolatedServe {
 		bad("purge.isolated", "%q: want revalidate or serve", c.Purge.Isolated)
+	}
+	switch {
+	case c.Filter.Ask != "all" && c.Filter.Ask != askNone:
+		bad("filter.ask", "%q: want all or none", c.Filter.Ask)
+	case c.Filter.Ask == askNone && !c.Filter.Off:
+		bad("filter.ask", "none is for comparison without filters: want enabled: false beside it, or no ask")
 	}
 	if c.Filter.Peers < 1 || c.Filter.Peers > 1024 {
 		bad("filter.peers", "%d: want 1 to 1024", c.Filter.Peers)

@@ -32,6 +32,9 @@ const (
 	// hedgeDefault is after how long the second peer is asked while nothing
 	// is known about the first one's answers.
 	hedgeDefault = 5 * time.Millisecond
+
+	// askNone is the value of Filter.Ask that leaves the peers alone.
+	askNone = "none"
 )
 
 // peer is another member as this node sees it.
@@ -185,7 +188,7 @@ func (n *Node) choosePeers(fw *forward) *plan {
 	if n.cfg.Filter.Off {
 		pl.unknown, pl.all = true, true
 		for _, p := range t.peers {
-			if n.usable(p, now) {
+			if n.cfg.Filter.Ask != askNone && n.usable(p, now) {
 				pl.ask = append(pl.ask, p)
 			}
 		}

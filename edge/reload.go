@@ -143,6 +143,7 @@ func (c Config) fixedDifferences(o Config) (ps []Problem) {
 		{"negative.ttl", c.Negative.TTL, o.Negative.TTL},
 		{"negative.max_create_rate", c.Negative.MaxCreateRate, o.Negative.MaxCreateRate},
 		{"filter.enabled", c.Filter.Off, o.Filter.Off},
+		{"filter.ask", c.Filter.Ask, o.Filter.Ask},
 		{"filter.local", c.Filter.NoLocal, o.Filter.NoLocal},
 		{"filter.keys", c.Filter.Keys, o.Filter.Keys},
 		{"filter.false_positive_rate", c.Filter.FalsePositiveRate, o.Filter.FalsePositiveRate},

@@ -112,7 +112,7 @@ func TestLoad_contractSample(t *testing.T) {
 			{Name: "tail", Share: 0.3, FalsePositiveRate: 0.02},
 		}},
 		Negative: edge.Negative{Capacity: 64 << 20, TTL: 5e9, MaxCreateRate: 10000},
-		Filter:   edge.Filter{Keys: 1e6, FalsePositiveRate: 0.01, Peers: 16},
+		Filter:   edge.Filter{Keys: 1e6, FalsePositiveRate: 0.01, Peers: 16, Ask: "all"},
 		Purge:    edge.Purge{Isolated: "revalidate"},
 		Sites: []edge.Site{{
 			Name: "www", Hosts: []string{"www.example.com", "*.img.example.com"},
@@ -134,7 +134,7 @@ func TestPrint_readsBack(t *testing.T) {
 	for name, text := range map[string]string{
 		"minimal":                          minimal,
 		"contract":                         contractSample(t),
-		"no negative entries, filters off": minimal + "negative: {ttl: 0s}\nfilter: {enabled: false}\n",
+		"no negative entries, filters off": minimal + "negative: {ttl: 0s}\nfilter: {enabled: false, ask: none}\n",
 		"texts that look like other things": `name: "123"
 sites:
   - name: "yes"
@@ -251,6 +251,10 @@ func TestLoad_mistakes(t *testing.T) {
 			[]string{`FILE:1:31: filter.false_positive_rate: "few" is not a rate: want a rate, such as 0.5% or 0.005`}},
 		{"no switch", "filter: {enabled: on}\n" + minimal,
 			[]string{`FILE:1:19: filter.enabled: "on" is not a switch: want true or false`}},
+		{"whom to ask", "filter: {enabled: false, ask: some}\n" + minimal,
+			[]string{`FILE:1:31: filter.ask: "some": want all or none`}},
+		{"nobody to ask although there are filters", "filter: {ask: none}\n" + minimal,
+			[]string{`FILE:1:15: filter.ask: none is for comparison without filters: want enabled: false beside it, or no ask`}},
 		{"zero where it would mean the default", "filter: {peers: 0}\n" + minimal,
 			[]string{`FILE:1:17: filter.peers: is zero: want more, or leave the key out for the default`}},
 		{"variable that is not set", "name: ${NOWHERE}\n" + minimal,

@@ -88,11 +88,12 @@ type negativeSection struct {
 }
 
 type filterSection struct {
-	Enabled           *bool `yaml:"enabled"` // nil: true
-	Local             *bool `yaml:"local"`   // nil: true
-	Keys              int   `yaml:"keys,positive"`
-	FalsePositiveRate rate  `yaml:"false_positive_rate,positive"`
-	Peers             int   `yaml:"peers,positive"`
+	Enabled           *bool  `yaml:"enabled"` // nil: true
+	Ask               string `yaml:"ask"`
+	Local             *bool  `yaml:"local"` // nil: true
+	Keys              int    `yaml:"keys,positive"`
+	FalsePositiveRate rate   `yaml:"false_positive_rate,positive"`
+	Peers             int    `yaml:"peers,positive"`
 }
 
 type logSection struct {
@@ -177,6 +178,7 @@ func (d *document) config() edge.Config {
 			FalsePositiveRate: float64(d.Filter.FalsePositiveRate),
 			Peers:             d.Filter.Peers,
 			Off:               d.Filter.Enabled != nil && !*d.Filter.Enabled,
+			Ask:               d.Filter.Ask,
 			NoLocal:           d.Filter.Local != nil && !*d.Filter.Local,
 		},
 		Purge: edge.Purge(d.Purge),
@@ -259,6 +261,7 @@ func documentOf(c edge.Config, secrets secretFiles) *document {
 		},
 		Filter: filterSection{
 			Enabled:           &enabled,
+			Ask:               c.Filter.Ask,
 			Local:             &local,
 			Keys:              c.Filter.Keys,
 			FalsePositiveRate: rate(c.Filter.FalsePositiveRate),
