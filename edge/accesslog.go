@@ -103,13 +103,18 @@ const (
 )
 
 // requestID is the request's own id when it is well-formed, else a new one of
-// 128 random bits; always the same for one request.
+// 128 random bits; always the same for one request. The client is told it, so
+// that who complains of an answer can say which: the log, the peers and the
+// origin know it by this.
 func (n *Node) requestID(rq *request) string {
 	if rq.id == "" {
 		if ids := rq.r.Header[requestIDField]; len(ids) == 1 && wellFormedID(ids[0]) {
 			rq.id = ids[0]
 		} else {
-			rq.id = hex64(rand.Uint64()) + hex64(rand.Uint64())
+			var b [32]byte
+			hex64(b[:16], rand.Uint64())
+			hex64(b[16:], rand.Uint64())
+			rq.id = string(b[:])
 		}
 	}
 	return rq.id
@@ -130,14 +135,13 @@ func wellFormedID(s string) bool {
 	return true
 }
 
-func hex64(v uint64) string {
+// hex64 writes v as 16 hexadecimal digits.
+func hex64(b []byte, v uint64) {
 	const digits = "0123456789abcdef"
-	var b [16]byte
-	for i := range b {
-		b[15-i] = digits[v&15]
+	for i := 15; i >= 0; i-- {
+		b[i] = digits[v&15]
 		v >>= 4
 	}
-	return string(b[:])
 }
 
 // identifyHops gives an outgoing request the id, and only such trace context as

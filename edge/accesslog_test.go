@@ -98,7 +98,10 @@ func TestAccessLog_oneLineOneReason(t *testing.T) {
 		if s.method == "POST" {
 			body = strings.NewReader("a=s3cr3t-body")
 		}
-		n.do(t, s.method, s.path, body, "Authorization: Bearer s3cr3t-auth", "Cookie: s3cr3t-cookie", "X-Request-Id: id-1")
+		a := n.do(t, s.method, s.path, body, "Authorization: Bearer s3cr3t-auth", "Cookie: s3cr3t-cookie", "X-Request-Id: id-1")
+		if got := a.header["X-Request-Id"]; len(got) != 1 || got[0] != "id-1" {
+			t.Errorf("%s: the answer has the id %q", s.name, got)
+		}
 		eventually(t, "a line for "+s.name, func() bool { return len(log.requests(t)) > i })
 		lines := log.requests(t)
 		if len(lines) != i+1 {
@@ -191,6 +194,38 @@ func TestForward_idAndTrace(t *testing.T) {
 				t.Errorf("the trace arrives as %q, %q", h.Get("Traceparent"), h.Get("Tracestate"))
 			}
 		})
+	}
+}
+
+// An answer tells the id of its own request: the one that the log, and whoever
+// was asked, know. What an origin said to another request never comes again.
+func TestRequestID_answers(t *testing.T) {
+	origin := newOrigin(t, func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("X-Request-Id", "the-origin's-own")
+		w.Header().Set("Cache-Control", "max-age=60")
+		w.Header().Set("ETag", `"e"`)
+		io.WriteString(w, "x")
+	})
+	n, log := loggedNode(t, origin.URL, func(*Config) {})
+	first, second := n.get(t, "/x"), n.get(t, "/x")
+	fresh := regexp.MustCompile(`^[0-9a-f]{32}$`)
+	eventually(t, "two lines", func() bool { return len(log.requests(t)) == 2 })
+	for i, a := range []answer{first, second} {
+		ids := a.header["X-Request-Id"]
+		if len(ids) != 1 || !fresh.MatchString(ids[0]) || ids[0] != log.requests(t)[i]["id"] {
+			t.Errorf("answer %d has the ids %q, its line says %v", i+1, ids, log.requests(t)[i]["id"])
+		}
+	}
+	if first.header.Get("X-Request-Id") == second.header.Get("X-Request-Id") {
+		t.Error("two requests have one id")
+	}
+	origin.mu.Lock()
+	if told := origin.heads[0].Get("X-Request-Id"); told != first.header.Get("X-Request-Id") {
+		t.Errorf("the origin was told %q, the client %q", told, first.header.Get("X-Request-Id"))
+	}
+	origin.mu.Unlock()
+	if a := n.get(t, "/x", "If-None-Match: \"e\"", "X-Request-Id: mine"); a.status != http.StatusNotModified || a.header.Get("X-Request-Id") != "mine" {
+		t.Errorf("%d with the id %q, want 304 with mine", a.status, a.header.Get("X-Request-Id"))
 	}
 }
 

@@ -96,7 +96,7 @@ func (n *Node) notModifiedFor(rq *request, status int, h, header http.Header, m 
 	keep := rfc9111.NotModifiedHeader(header)
 	for name := range h {
 		switch name {
-		case "Cache-Status", "Via", "Age":
+		case "Cache-Status", "Via", "Age", requestIDField:
 			continue
 		}
 		if _, ok := keep[name]; !ok {
@@ -349,7 +349,14 @@ func (n *Node) finishHead(rq *request, cs rfc9111.CacheStatus, upstream string) 
 		// What does not parse would take our own member with it.
 		b = append(append(b, upstream...), ", "...)
 	}
-	h["Cache-Status"] = []string{string(rfc9111.AppendCacheStatus(b, cs))}
+	own := make([]string, 1, 2)
+	own[0] = string(rfc9111.AppendCacheStatus(b, cs))
+	h["Cache-Status"] = own[:1:1]
+	if rq.hop == shield.HopNone {
+		// What an origin said of another request is replaced, too.
+		own = append(own, n.requestID(rq))
+		h[requestIDField] = own[1:2:2]
+	}
 	shield.AppendVia(h, "HTTP/1.1", n.cfg.Name)
 	if n.draining.Load() {
 		h["Connection"] = []string{"close"} // the next request belongs elsewhere
