@@ -88,12 +88,25 @@ func splitChange(c gossip.Change) []gossip.Change {
 	return out
 }
 
-// audit logs who purged what; the lists themselves are cut.
+// auditNames and auditName bound what a line of audit says of what was purged.
+const (
+	auditNames = 5   // of each sort
+	auditName  = 200 // bytes
+)
+
+// audit logs who purged what, and how far it has come.
 func (n *Node) audit(kind, by string, c *gossip.Change, s *gossip.Spreading) {
 	acked, missing := outcomeOf(s)
-	few := func(list []string) []string { return list[:min(len(list), 5)] }
+	var what []string
+	for _, list := range [][]string{c.URLs, c.Tags, c.Prefixes, c.Hosts} {
+		for _, name := range list[:min(len(list), auditNames)] {
+			if len(name) > auditName {
+				name = name[:auditName] + "..."
+			}
+			what = append(what, name)
+		}
+	}
 	n.log.Info("purge", "audit", true, "id", s.ID(), "kind", kind, "by", by, "soft", c.Soft, "all", c.All,
 		"urls", len(c.URLs), "tags", len(c.Tags), "prefixes", len(c.Prefixes), "hosts", len(c.Hosts),
-		"what", append(append(append(append([]string(nil), few(c.URLs)...), few(c.Tags)...), few(c.Prefixes)...), few(c.Hosts)...),
-		"acked", len(acked)+1, "missing", missing)
+		"what", what, "acked", len(acked)+1, "missing", missing)
 }

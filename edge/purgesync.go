@@ -42,11 +42,11 @@ func (n *Node) changesLost() {
 }
 
 // distrusts reports whether what is stored here may have been purged without
-// this node knowing: it is out of step with the cluster's log, or alone, or has
-// handed its place in the cluster over, and purge.isolated says that then it
-// validates.
-func (n *Node) distrusts() bool {
-	if n.released.Load() {
+// this node knowing: it is out of step with the cluster's log, or alone, or was
+// stopped until a moment ago, or has handed its place in the cluster over, and
+// purge.isolated says that then it validates.
+func (n *Node) distrusts(now time.Time) bool {
+	if n.released.Load() || !n.gossip.Awake(now) {
 		return n.cfg.Purge.Isolated != isolatedServe
 	}
 	s := n.sync.Load()

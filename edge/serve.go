@@ -140,7 +140,7 @@ func (n *Node) serve(rq *request) {
 
 // unsure reports whether this node may not know of a purge that has been when
 // the request came: who asks does, or the node is out of step.
-func (n *Node) unsure(rq *request) bool { return rq.behind || n.distrusts() }
+func (n *Node) unsure(rq *request) bool { return rq.behind || n.distrusts(rq.began) }
 
 // maxRejoins bounds how often a request may find that the forward it waited
 // for does not answer it.

@@ -22,6 +22,7 @@ type changeLog struct {
 
 	turn   sync.Mutex
 	newest atomic.Int64 // when a change was applied last, as g.now
+	ticked atomic.Int64 // when time passed last for the core, as g.now
 
 	mu      sync.Mutex
 	core    *logCore
@@ -77,11 +78,13 @@ func (l *changeLog) do(f func(now time.Duration)) {
 	l.turn.Lock()
 	l.mu.Lock()
 	f(l.now())
+	ticked := l.core.tickedAt
 	effects := l.core.take()
 	l.mu.Unlock()
 	for _, e := range effects {
 		l.carryOut(e)
 	}
+	l.ticked.Store(int64(ticked)) // OnSync has been told what came of it
 	l.turn.Unlock()
 	for _, e := range effects {
 		l.send(e)
@@ -236,6 +239,14 @@ func (g *Gossip) Sync() SyncState {
 	g.changes.mu.Lock()
 	defer g.changes.mu.Unlock()
 	return g.changes.core.state
+}
+
+// Awake reports whether this member knew a moment before now how far it can be
+// trusted. A process that was stopped for some seconds, or whose machine was, is
+// not: OnSync is called soon, but not before the first request is looked at.
+// It takes no lock.
+func (g *Gossip) Awake(now time.Time) bool {
+	return now.Sub(g.start) <= time.Duration(g.changes.ticked.Load())+asleepAfter
 }
 
 // LogStats is the state of the log of changes and its counters.

@@ -46,6 +46,7 @@ type logCore struct {
 	pulls      int // running
 	lastPull   uint64
 
+	tickedAt time.Duration // when time passed last; 0: never
 	synced   bool          // with one member at least
 	aloneAt  time.Duration // since when nobody is reachable
 	lastSync time.Duration // when this member was last known to be in step
@@ -89,6 +90,7 @@ const (
 	maxPulls       = 4
 	syncBudget     = 2 * time.Second  // of a start, until one serves without
 	isolatedAfter  = 30 * time.Second // without a reachable member
+	asleepAfter    = 2 * time.Second  // without a tick, of which there is one a second at least; others find a member failed, and wait no more, after 2.5 s
 	decodedFor     = time.Minute      // changes are kept decoded, for Carry
 	catchUpLen     = 4 << 20
 	catchUpRecords = 10_000
@@ -128,6 +130,7 @@ type logPeer struct {
 	shown map[origin]uint64 // how far it is, as far as it is known
 
 	doubt   bool          // it was out of reach: ask it before trusting the store
+	slept   bool          // we were: what came from it may be from before, an answer to a pull is not
 	askAt   time.Duration // when its digest is asked for again, in doubt
 	pullAt  time.Duration // 0: nothing is to be asked
 	pulling uint64        // number of the request that runs, 0: none
@@ -336,7 +339,7 @@ func (c *logCore) peerDown(now time.Duration, name string, left bool) {
 	if p.up || left {
 		c.emit(peerGoneEffect{name, left})
 	}
-	p.up, p.doubt, p.pullAt, p.ackAt, p.resendAt = false, false, 0, 0, 0
+	p.up, p.doubt, p.slept, p.pullAt, p.ackAt, p.resendAt = false, false, false, 0, 0, 0
 	if left {
 		c.peers = slices.DeleteFunc(c.peers, func(q *logPeer) bool { return q == p })
 	}
@@ -503,8 +506,25 @@ func (c *logCore) expire(now time.Duration) {
 	c.seqs = slices.DeleteFunc(c.seqs, func(s *sequence) bool { return s != c.own && s.stamp < gone })
 }
 
+// woke is told how long this process did not run: it was stopped, or its
+// machine was. It is out of step then as if it had been cut off, and does not
+// learn it from membership.
+func (c *logCore) woke(now, slept time.Duration) {
+	c.emit(logEffect{slog.LevelWarn, "this process has not run for a while: it asks the others what was purged", []any{"for", slept}})
+	for _, p := range c.peers {
+		if p.up {
+			p.doubt, p.slept = true, true
+			p.pulling, p.pullAt = 0, now // an answer that is on its way may be from before
+		}
+	}
+}
+
 // tick does what is due. Every event ends with it.
 func (c *logCore) tick(now time.Duration) {
+	if slept := now - c.tickedAt; c.tickedAt > 0 && slept > asleepAfter {
+		c.woke(now, slept)
+	}
+	c.tickedAt = max(now, 1)
 	if c.flushAt != 0 && now >= c.flushAt {
 		c.flushAt, c.lastFlush = 0, now
 		for _, p := range c.peers {
@@ -518,7 +538,7 @@ func (c *logCore) tick(now time.Duration) {
 		if p.up && p.resendAt != 0 && now >= p.resendAt {
 			c.resend(now, p)
 		}
-		if p.up && p.doubt && now >= p.askAt {
+		if p.up && p.doubt && !p.slept && now >= p.askAt {
 			// Its digest comes sooner than the answer to a pull when it has just
 			// started, and mostly says that nothing is missing.
 			p.askAt = now + c.jitter(digestBusy)
@@ -572,7 +592,7 @@ func (c *logCore) deadline() time.Duration {
 		at(p.ackAt)
 		if p.up {
 			at(p.resendAt)
-			if p.doubt {
+			if p.doubt && !p.slept {
 				at(p.askAt)
 			}
 			if p.pulling == 0 && c.pulls < maxPulls {

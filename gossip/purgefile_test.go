@@ -181,6 +181,9 @@ func TestLog_isolation(t *testing.T) {
 	c := newLogCore(logConfig{name: "a", boot: 1, base: time.Unix(1e9, 0)}, &clock{}, simRand())
 	at := func(now time.Duration, want SyncState) {
 		t.Helper()
+		for at := max(c.tickedAt, now-time.Minute); at < now; at += time.Second {
+			c.tick(at)
+		}
 		c.tick(now)
 		if c.state != want {
 			t.Errorf("at %v it is %s, want %s", now, c.state, want)
@@ -193,6 +196,7 @@ func TestLog_isolation(t *testing.T) {
 	c.peerDown(now, "b", false)
 	at(now+isolatedAfter-time.Second, SyncSynced)
 	at(now+isolatedAfter, SyncIsolated)
+	at(now+time.Minute, SyncIsolated)
 	c.peerUp(now+time.Minute, "b", 2)
 	at(now+time.Minute, SyncSyncing)
 	_, hash := c.vector(now)

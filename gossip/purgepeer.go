@@ -178,6 +178,9 @@ func (c *logCore) digest(now time.Duration, p *logPeer, m logMessage) {
 		for _, h := range heads {
 			c.showed(p, h.origin, h.seq)
 		}
+		if p.slept {
+			return
+		}
 		p.blind, p.pullAt, p.retry = false, 0, pullRetry
 		c.inStep(p)
 		return
@@ -224,6 +227,9 @@ func (c *logCore) same(a, b []seqHead) bool {
 
 // inStep says that we know all that a peer does.
 func (c *logCore) inStep(p *logPeer) {
+	if p.slept {
+		return // that was so before
+	}
 	p.doubt = false
 	c.synced = true
 }
@@ -315,6 +321,7 @@ func (c *logCore) pulled(now time.Duration, e pullEffect, a catchUp, err error) 
 		p.pullAt = now
 		return
 	}
+	p.slept = false
 	c.inStep(p)
 }
 

@@ -26,3 +26,57 @@ func TestLog_tellsAPeerWhatLiesInItsGap(t *testing.T) {
 		t.Errorf("a request tells of %d changes, want 3: %v", len(told.records), err)
 	}
 }
+
+// A process that did not run for a while asks every member that it holds for
+// reachable, and believes neither what was sent before nor what it had asked
+// before.
+func TestLog_sleep(t *testing.T) {
+	c := newLogCore(logConfig{name: "a", boot: 1, base: time.Unix(1e9, 0)}, &clock{}, simRand())
+	pulls := func() (list []pullEffect) {
+		for _, e := range c.take() {
+			if e, ok := e.(pullEffect); ok {
+				list = append(list, e)
+			}
+		}
+		return list
+	}
+	state := func(when string, want SyncState) {
+		t.Helper()
+		if c.state != want {
+			t.Errorf("%s it is %s, want %s", when, c.state, want)
+		}
+	}
+	now := time.Second
+	c.peerUp(now, "b", 2)
+	c.peerUp(now, "d", 3)
+	_, hash := c.vector(now)
+	digest := func(from string, boot uint64, hash uint64) {
+		c.receive(now, logMessage{kind: frameDigest, from: from, boot: boot, hash: hash, entries: 1, heads: []seqHead{{origin{"x", 9}, 4, c.oldest(now, 0)}}})
+	}
+	digest("b", 2, hash+1) // shows something that is to be asked for
+	now += pullWait
+	c.tick(now)
+	early := pulls()
+	if len(early) != 1 {
+		t.Fatalf("%d pulls before", len(early))
+	}
+	now += asleepAfter
+	c.tick(now)
+	state("after "+asleepAfter.String(), SyncSynced)
+	now += asleepAfter + time.Millisecond
+	c.receive(now, logMessage{kind: frameDigest, from: "d", boot: 3, hash: hash}) // from before
+	state("after more than that", SyncSyncing)
+	now += time.Millisecond
+	c.pulled(now, early[0], catchUp{}, nil)
+	c.receive(now, logMessage{kind: frameDigest, from: "b", boot: 2, hash: hash})
+	c.receive(now, logMessage{kind: frameDigest, from: "d", boot: 3, hash: hash})
+	state("after what was sent before", SyncSyncing)
+	asked := pulls()
+	if len(asked) != 2 {
+		t.Fatalf("%d pulls after it, want one of each member", len(asked))
+	}
+	c.pulled(now, asked[0], catchUp{}, nil)
+	state("after one answer", SyncSyncing)
+	c.pulled(now, asked[1], catchUp{}, nil)
+	state("after both", SyncSynced)
+}

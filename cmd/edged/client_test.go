@@ -235,7 +235,9 @@ func TestPurge_missingMembers(t *testing.T) {
 // waited for.
 func TestPurge_live(t *testing.T) {
 	out, release := newLines(), make(chan struct{})
-	node := func(name, state string) admin.PurgeNode { return admin.PurgeNode{Name: name, State: state, After: 0.004} }
+	node := func(name, state string) admin.PurgeNode {
+		return admin.PurgeNode{Name: name, State: state, After: 0.004}
+	}
 	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if !strings.HasPrefix(r.Header.Get("Accept"), "application/x-ndjson") {
 			t.Errorf("Accept: %s", r.Header.Get("Accept"))
@@ -296,10 +298,10 @@ func TestPurge_onATerminal(t *testing.T) {
 // An answer that breaks off, or is none, is no success.
 func TestPurge_brokenAnswers(t *testing.T) {
 	for body, want := range map[string]string{
-		"":                         "does not say what became of the purge",
-		"{}":                       "does not say what became of the purge",
-		`{"id":"p1","members":2`:   "broke off",
-		"hello":                    "not that of an admin API",
+		"":                          "does not say what became of the purge",
+		"{}":                        "does not say what became of the purge",
+		`{"id":"p1","members":2`:    "broke off",
+		"hello":                     "not that of an admin API",
 		`{"error":"too\u001blate"}`: "too.late",
 	} {
 		s := stubAdmin(t, "/v1/purge", 200, body)
