@@ -157,7 +157,7 @@ func (c *collector) Collect(ch chan<- prometheus.Metric) {
 	gauge("edged_negative_entries", float64(ns.Entries))
 	gauge("edged_negative_bytes", float64(ns.Bytes))
 	gauge("edged_negative_limit_bytes", float64(ns.LimitBytes))
-	count("edged_negative_hits_total", ns.Hits)
+	count("edged_negative_hits_total", n.absenceHits.Load())
 	for reason, v := range ns.Refused {
 		count("edged_negative_refused_total", v, string(reason))
 	}

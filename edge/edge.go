@@ -36,18 +36,19 @@ type Node struct {
 	started time.Time
 	seed    peerfilter.Seed
 
-	sites     atomic.Pointer[siteTable]
-	topo      atomic.Pointer[topology]
-	store     *store.Store
-	budget    *store.Budget
-	negative  *negative.Cache
-	known     *peerfilter.Rotating // keys that have been stored
-	gossip    *gossip.Gossip
-	metrics   *metrics
-	maxObject []int64             // by partition
-	plans     []peerfilter.Sizing // by partition, as configured
-	filters   []filterState       // by partition
-	truths    []truth             // by partition
+	sites       atomic.Pointer[siteTable]
+	topo        atomic.Pointer[topology]
+	store       *store.Store
+	budget      *store.Budget
+	negative    *negative.Cache
+	absenceHits atomic.Uint64        // answers from it
+	known       *peerfilter.Rotating // keys that have been stored
+	gossip      *gossip.Gossip
+	metrics     *metrics
+	maxObject   []int64             // by partition
+	plans       []peerfilter.Sizing // by partition, as configured
+	filters     []filterState       // by partition
+	truths      []truth             // by partition
 
 	flights     flights
 	uncacheable uncacheable

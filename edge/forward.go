@@ -40,6 +40,7 @@ type forward struct {
 	variants []*store.Response // stored under the key, newest first: what may be validated
 	stale    *store.Response   // the one of them that this request selects
 	held     *store.Response   // instead: a partial one that is not enough for it
+	absent   *store.Response   // a stale remembered absence, for when the origin fails
 	gen      uint64            // purge generation when it began
 	asked    time.Time         // when it began
 	client   netip.Addr        // for the creation limits of negative entries

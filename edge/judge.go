@@ -6,13 +6,9 @@ import (
 	"strings"
 	"time"
 
-	"edged/edge/negative"
 	"edged/edge/rfc9111"
 	"edged/edge/store"
 )
-
-// maxAbsenceBytes is the largest body that a negative entry keeps.
-const maxAbsenceBytes = 32 << 10
 
 // The reasons why a storable response was not stored.
 const (
@@ -29,8 +25,8 @@ var unstoredReasons = []string{unstoredTooLarge, unstoredMemory, unstoredIncompl
 // answer it returns is the one whose body is the outcome's.
 func (n *Node) judge(ctx context.Context, fw *forward, up *upstream, err error) (outcome, *upstream) {
 	if err != nil {
-		if fw.staleUsable(time.Now()) {
-			return outcome{stored: fw.stale, stale: true, shared: true}, nil
+		if r := fw.insteadOfFailure(time.Now()); r != nil {
+			return outcome{stored: r, stale: true, shared: true}, nil
 		}
 		return outcome{err: err, shared: true}, nil
 	}
@@ -66,11 +62,16 @@ func (n *Node) judge(ctx context.Context, fw *forward, up *upstream, err error) 
 			fw.observe(false)
 		}
 	}
-	if rfc9111.IsOriginFailure(resp.StatusCode) && fw.staleUsable(time.Now()) {
-		up.close()
-		return outcome{stored: fw.stale, stale: true, shared: true, fwdStatus: resp.StatusCode, detail: up.detail}, nil
+	if rfc9111.IsOriginFailure(resp.StatusCode) {
+		if r := fw.insteadOfFailure(time.Now()); r != nil {
+			up.close()
+			return outcome{stored: r, stale: true, shared: true, fwdStatus: resp.StatusCode, detail: up.detail}, nil
+		}
 	}
 
+	if fw.absent != nil && resp.StatusCode < 400 {
+		n.negative.Delete(fw.key.URL, time.Now()) // also when what is there now may not be stored
+	}
 	out := outcome{
 		status: resp.StatusCode, phrase: phraseOf(resp), length: resp.ContentLength,
 		fwdStatus: fwdStatus, detail: up.detail,
@@ -115,10 +116,16 @@ func (fw *forward) answersCondition(status int) bool {
 	return false
 }
 
-// staleUsable reports whether the stale response that the request selects may
-// be served because the origin failed (RFC 5861 §4).
-func (fw *forward) staleUsable(now time.Time) bool {
-	return fw.stale != nil && metaOf(fw.stale).StaleOnError(now, fw.site.policy)
+// insteadOfFailure returns the stale response, or remembered absence, that the
+// request selects, when it may be served because the origin failed (RFC 5861
+// §4); else nil.
+func (fw *forward) insteadOfFailure(now time.Time) *store.Response {
+	for _, r := range []*store.Response{fw.stale, fw.absent} {
+		if r != nil && metaOf(r).StaleOnError(now, fw.site.policy) {
+			return r
+		}
+	}
+	return nil
 }
 
 // exchange is the request and its answer as the rules want to see them.
@@ -154,6 +161,10 @@ func (n *Node) storable(fw *forward, up *upstream) (m *meta, header http.Header,
 		return nil, nil, v.Rule
 	case x.StaleFor > 0:
 		return nil, nil, "stale where it comes from"
+	case rfc9111.IsAbsence(x.Status) && rfc9111.NoCache(x.Header):
+		// An answer to a condition has no such status (RFC 9110 §13.2.1): it can't
+		// be validated but by asking anew.
+		return nil, nil, "no-cache, and an absence can't be validated"
 	case x.Status == http.StatusPartialContent && !framedPart(asked.ReqHeader, up.resp):
 		return nil, nil, "206 of unknown size, or that contradicts itself"
 	}
@@ -272,11 +283,13 @@ func (n *Node) commit(fw *forward, out *outcome, pending int) {
 		n.metrics.unstored.WithLabelValues(unstoredMemory).Inc()
 		return
 	}
-	absence := rfc9111.IsAbsence(out.status) && len(out.nominated) == 0
+	absence := rfc9111.IsAbsence(out.status)
 	tags := tagsOf(out.kept)
 	var whole *store.Response
+	key := ""
 	switch {
 	case absence:
+		key = n.absenceKey(fw.key.URL, out)
 	case out.meta.partial():
 		if whole = n.joinStored(fw, out, chunks); whole == nil {
 			return
@@ -292,7 +305,7 @@ func (n *Node) commit(fw *forward, out *outcome, pending int) {
 	}
 	allowed := n.commitFill(fw, tags, absence, func(gen uint64, soft bool) {
 		if absence {
-			n.rememberAbsence(fw, out, chunks)
+			n.rememberAbsence(fw, key, out, chunks, tags, gen)
 			return
 		}
 		r := whole
@@ -312,34 +325,6 @@ func (n *Node) commit(fw *forward, out *outcome, pending int) {
 	})
 	if !allowed {
 		n.metrics.unstored.WithLabelValues(unstoredPurged).Inc()
-	}
-}
-
-// rememberAbsence makes a negative entry of a 404 or 410. What was stored
-// under the key is not there any more.
-func (n *Node) rememberAbsence(fw *forward, out *outcome, chunks [][]byte) {
-	var content []byte
-	for _, c := range chunks {
-		content = append(content, c...)
-	}
-	now := time.Now()
-	m := out.meta
-	head := out.kept.Clone()
-	head.Del("Date")
-	e := negative.Entry{
-		Status: out.status, Head: serialiseHead(head), Body: content,
-		// Its age is kept in whole seconds: what is left over is made up for here.
-		Stored: m.ResponseTime.Add(-(m.InitialAge % time.Second)), InitialAge: m.InitialAge.Truncate(time.Second),
-		Expires: m.ResponseTime.Add(m.Lifetime - m.InitialAge), Asked: fw.asked, Site: fw.site.Name,
-	}
-	if out.detail == "shield" {
-		e.From = negative.FromShield
-	}
-	if fw.stale != nil || fw.held != nil {
-		n.store.Remove(fw.part, &fw.key)
-	}
-	if stored, _ := n.negative.Put(fw.key.URL, fw.client, e, now); !stored {
-		n.metrics.unstored.WithLabelValues(unstoredRefused).Inc()
 	}
 }
 

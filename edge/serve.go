@@ -35,9 +35,10 @@ type request struct {
 
 	retryAfter string // of an answer that the limit of the origin refused
 
-	report   bool      // the catalog wants to know what the origin says
-	extended time.Time // when the write deadline was last moved
-	hangUp   bool      // the connection ends with this answer
+	absent   *store.Response // a stale remembered absence, for when the origin fails
+	report   bool            // the catalog wants to know what the origin says
+	extended time.Time       // when the write deadline was last moved
+	hangUp   bool            // the connection ends with this answer
 	counted  bool
 	behind   bool // who asks knows of a purge that this node does not know yet
 	apart    bool // a part of what is asked for is being fetched: not to be waited for
@@ -219,37 +220,6 @@ func (n *Node) stored(rq *request) []*store.Response {
 	return n.valid(rq.part, &rq.key, n.store.Get(rq.part, &rq.key))
 }
 
-// serveAbsence answers from a remembered absence, or from the site's catalog
-// of what exists; it reports whether it did.
-func (n *Node) serveAbsence(rq *request) bool {
-	now := time.Now()
-	if e, ok := n.negative.Get(rq.key.URL, now); ok && now.Before(e.Expires) {
-		h := rq.w.Header()
-		applyHead(h, e.Head)
-		age := e.InitialAge + now.Sub(e.Stored)
-		h["Date"] = []string{e.Stored.UTC().Format(http.TimeFormat)}
-		h["Age"] = []string{itoa(rfc9111.Seconds(age))}
-		h["Content-Length"] = []string{itoa(int64(len(e.Body)))}
-		n.finishHead(rq, rfc9111.CacheStatus{Hit: true, HasTTL: true, TTL: e.Expires.Sub(now), Detail: "negative"}, "")
-		n.writeHead(rq, e.Status)
-		if rq.r.Method != http.MethodHead {
-			n.write(rq, e.Body)
-		}
-		n.count(rq, resNegative)
-		return true
-	}
-	if rq.site.catalog == nil {
-		return false
-	}
-	v := rq.site.catalog.Check(pathOf(rq.target), now)
-	rq.report = v.Report
-	if !v.Refuse {
-		return false
-	}
-	n.answer(rq, http.StatusNotFound, rfc9111.CacheStatus{Hit: true, Detail: "catalog"}, "this site has nothing here", resCatalog)
-	return true
-}
-
 // forwardCollapsed joins the forward for this request, or begins it, and
 // answers with its outcome. It returns false when the outcome is of no use to
 // this request, which should look again.
@@ -371,7 +341,7 @@ func (n *Node) newForward(rq *request, why string, variants []*store.Response, s
 		header:     n.forwardHeader(rq, true),
 		lookup:     (why == "uri-miss" || why == "vary-miss") && !rq.wantsNewer(),
 		fromMember: rq.hop != shield.HopNone,
-		variants:   variants, stale: selected, span: rq.span,
+		variants:   variants, stale: selected, absent: rq.absent, span: rq.span,
 		gen: n.epochs.Generation(), asked: rq.began, client: remoteAddr(rq.r),
 	}
 	if rq.report {

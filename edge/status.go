@@ -174,7 +174,7 @@ func (n *Node) clusterStatus() admin.Cluster {
 		c.RPCsSkipped += b.Negative
 	}
 	ns := n.negative.Stats()
-	c.Negative = admin.Negative{Entries: ns.Entries, Bytes: ns.Bytes, LimitBytes: ns.LimitBytes, Hits: ns.Hits, Refused: map[string]uint64{}}
+	c.Negative = admin.Negative{Entries: ns.Entries, Bytes: ns.Bytes, LimitBytes: ns.LimitBytes, Hits: n.absenceHits.Load(), Refused: map[string]uint64{}}
 	for r, v := range ns.Refused {
 		c.Negative.Refused[string(r)] = v
 	}
@@ -298,7 +298,7 @@ func (n *Node) explain(_ context.Context, method, rawURL string, header http.Hea
 			TTLSeconds: ttl.Seconds(), Bytes: v.Body.Len(), Tags: v.Tags, Matches: v == selected,
 		})
 	}
-	absent, remembered := n.negative.Peek(rq.key.URL, now)
+	absent, remembered := n.remembered(rq, now, n.negative.Peek)
 	if remembered {
 		e.Stored = append(e.Stored, admin.Stored{
 			Status: absent.Status, Negative: true, From: absent.From.String(), ExpiresAt: absent.Expires, StoredAt: absent.Stored, AgeSeconds: now.Sub(absent.Stored).Seconds(),
@@ -337,10 +337,16 @@ func (n *Node) explain(_ context.Context, method, rawURL string, header http.Hea
 			return would("be answered stale from the store of %s", n.cfg.Name)
 		}
 		validate = true
-	} else if remembered && now.Before(absent.Expires) {
+	} else if remembered && len(variants) == 0 {
+		reuse, rule := absent.decide(rq.dirs, now, rq.site.policy)
 		step("negative", fmt.Sprintf("a remembered absence: the %s said %d at %s, and it holds until %s", absent.From, absent.Status,
 			absent.Stored.UTC().Format(time.RFC3339), absent.Expires.UTC().Format(time.RFC3339)), "negative.ttl or the response's own lifetime")
-		return would("be answered %d from a remembered absence of %s", absent.Status, n.cfg.Name)
+		if reuse != rfc9111.Fresh {
+			step("decide", reuse.String(), rule)
+		}
+		if reuse.Served() {
+			return would("be answered %d from a remembered absence of %s", absent.Status, n.cfg.Name)
+		}
 	}
 	if c := rq.site.catalog; c != nil && selected == nil && len(variants) == 0 {
 		st := c.Stats(now)

@@ -100,3 +100,21 @@ func (s *Stored) StaleOnError(now time.Time, p Policy) bool {
 	}
 	return p.StaleGrace > 0 && stale <= p.StaleGrace
 }
+
+// StaleUse is for how long past its freshness lifetime the response may be of
+// use without an answer of the origin: the longest of what [Stored.Decide] and
+// [Stored.StaleOnError] allow, but for a request's max-stale.
+func (s *Stored) StaleUse(p Policy) time.Duration {
+	if s.has(FlagNoCache | FlagMustRevalidate) {
+		return 0
+	}
+	d := s.SWR
+	switch {
+	case s.has(FlagSMaxAge):
+	case s.has(FlagStaleIfError):
+		d = max(d, s.SIE)
+	default:
+		d = max(d, p.StaleGrace)
+	}
+	return d
+}

@@ -154,6 +154,13 @@ func storableLifetime(x Exchange, p Policy, cc *CacheControl, targeted bool) Ver
 	return no(rule)
 }
 
+// NoCache reports whether the response must not be used again without a
+// successful validation, §5.2.2.4.
+func NoCache(h http.Header) bool {
+	cc, _ := Control(h)
+	return cc.NoCache
+}
+
 // Complete reports whether a response is complete, §3.3: its body ended as its
 // framing said (ended), and has the length that Content-Length said. method is
 // the request's, bodyLen the number of bytes that came after transfer codings.

@@ -1,0 +1,188 @@
+package edge
+
+import (
+	"fmt"
+	"net/http"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"edged/edge/admin"
+	"edged/edge/rfc9111"
+	"edged/edge/store"
+)
+
+// Every variant of an absence is remembered, apart from the stored responses,
+// and what ends one of them ends all.
+func TestAbsence_variants(t *testing.T) {
+	var exists atomic.Bool
+	o := newOrigin(t, func(w http.ResponseWriter, r *http.Request) {
+		w.Header().Set("Cache-Control", "max-age=3600")
+		w.Header().Set("Vary", "Accept-Encoding, Accept-Language")
+		if !exists.Load() {
+			w.WriteHeader(http.StatusNotFound)
+		}
+		fmt.Fprintf(w, "%q %q", r.Header.Get("Accept-Encoding"), r.Header.Get("Accept-Language"))
+	})
+	n := startNode(t, testConfig("edge-a", o.URL))
+	variants := [][]string{
+		{"Accept-Encoding: gzip", "Accept-Language: de"}, {"Accept-Encoding: br", "Accept-Language: de"}, {"Accept-Language: de"}, {},
+	}
+	ask := func(status int, detail string) {
+		t.Helper()
+		for _, fields := range variants {
+			value := func(name string) string {
+				for _, f := range fields {
+					if v, ok := strings.CutPrefix(f, name+": "); ok {
+						return v
+					}
+				}
+				return ""
+			}
+			n.get(t, "/x", fields...).want(t, status, fmt.Sprintf("%q %q", value("Accept-Encoding"), value("Accept-Language")), detail)
+		}
+	}
+	settled := func(want int64) {
+		t.Helper()
+		eventually(t, "all are remembered", func() bool { return n.negative.Stats().Entries == want })
+	}
+	ask(404, "fwd=uri-miss")
+	settled(4)
+	ask(404, "detail=negative")
+	if got := n.store.Stats(0).Objects; got != 0 || o.requests.Load() != 4 {
+		t.Errorf("%d responses are stored, and the origin saw %d requests", got, o.requests.Load())
+	}
+	for _, end := range []func(){
+		func() { n.apply(&store.Purge{URLs: []string{"http://www.example.com/x"}, Absences: true}) },
+		func() { n.apply(&store.Purge{URLs: []string{"http://www.example.com/x"}, Soft: true}) },
+		func() { n.apply(&store.Purge{Prefixes: []string{"http://www.example.com/x"}}) },
+		func() { n.apply(&store.Purge{Hosts: []string{"www.example.com"}}) },
+		func() { n.apply(&store.Purge{All: true}) },
+		func() { exists.Store(true) },
+	} {
+		end()
+		if exists.Load() {
+			n.get(t, "/x", variants[0]...).want(t, 404, `"gzip" "de"`, "detail=negative")
+			n.apply(&store.Purge{URLs: []string{"http://www.example.com/x"}})
+			ask(200, "fwd=")
+			ask(200, "hit")
+			return
+		}
+		ask(404, "fwd=uri-miss")
+		ask(404, "detail=negative")
+	}
+}
+
+// A flood of absent URLs with Vary stores nothing, and takes one entry each.
+func TestAbsence_variantsOfAFlood(t *testing.T) {
+	o := newOrigin(t, func(w http.ResponseWriter, r *http.Request) {
+		w.Header().Set("Vary", "Accept-Encoding")
+		w.WriteHeader(http.StatusNotFound)
+	})
+	cfg := testConfig("edge-a", o.URL)
+	cfg.Negative.TTL = time.Hour
+	n := startNode(t, cfg)
+	for i := range 100 {
+		n.get(t, fmt.Sprint("/", i), "Accept-Encoding: gzip")
+	}
+	eventually(t, "all are remembered", func() bool { return n.negative.Stats().Entries == 100 })
+	if got := n.store.Stats(0).Objects; got != 0 {
+		t.Errorf("%d responses are stored", got)
+	}
+}
+
+// A purge by tag ends the absences that have it, and no others.
+func TestAbsence_purgedByTag(t *testing.T) {
+	for _, soft := range []bool{false, true} {
+		o := newOrigin(t, func(w http.ResponseWriter, r *http.Request) {
+			w.Header().Set("Cache-Control", "max-age=3600")
+			w.Header().Set("Surrogate-Key", "all"+r.URL.Path)
+			w.WriteHeader(http.StatusNotFound)
+		})
+		nodes := startCluster(t, 2, o.URL, nil)
+		for _, n := range nodes {
+			for _, p := range []string{"/a", "/b"} {
+				n.get(t, p).want(t, 404, "", "fwd=uri-miss")
+				eventually(t, "it is remembered", func() bool { return strings.Contains(n.get(t, p).cacheStatus(), "detail=negative") })
+			}
+		}
+		if _, err := nodes[0].purgeRequested(t.Context(), admin.PurgeRequest{Tags: []string{"all/a"}, Soft: soft}, nil); err != nil {
+			t.Fatal(err)
+		}
+		for _, n := range nodes {
+			n.get(t, "/a").want(t, 404, "", "fwd=uri-miss")
+			n.get(t, "/b").want(t, 404, "", "detail=negative")
+		}
+	}
+}
+
+// An absence goes stale like any response.
+func TestAbsence_reuse(t *testing.T) {
+	const down = -1
+	for _, tt := range []struct {
+		name    string
+		header  string // Cache-Control of the absence
+		request string // of the second request
+		after   time.Duration
+		now     int // what the origin says then
+		status  int
+		says    string
+	}{
+		{"fresh, §4.2", "max-age=60", "", 30 * time.Second, 200, 404, "hit; ttl=29; detail=negative"},
+		{"stale, §4.2.4", "max-age=60", "", 61 * time.Second, 200, 200, "fwd=uri-miss"},
+		{"no-cache, §5.2.2.4", "max-age=60, no-cache", "", 0, 200, 200, "fwd=uri-miss"},
+		{"request no-cache, §5.2.1.4", "max-age=60", "no-cache", time.Second, 200, 200, "fwd=uri-miss"},
+		{"request max-age, §5.2.1.1", "max-age=60", "max-age=5", 6 * time.Second, 200, 200, "fwd=uri-miss"},
+		{"request max-age that is met, §5.2.1.1", "max-age=60", "max-age=5", 4 * time.Second, 200, 404, "detail=negative"},
+		{"request min-fresh, §5.2.1.3", "max-age=60", "min-fresh=30", 31 * time.Second, 200, 200, "fwd=uri-miss"},
+		{"stale-while-revalidate, RFC 5861 §3", "max-age=60, stale-while-revalidate=30", "", 61 * time.Second, 200, 404, "hit; ttl=-2; detail=negative"},
+		{"stale-while-revalidate over, RFC 5861 §3", "max-age=60, stale-while-revalidate=30", "", 91 * time.Second, 200, 200, "fwd=uri-miss"},
+		{"stale-if-error, RFC 5861 §4", "max-age=60, stale-if-error=30", "", 61 * time.Second, 503, 404, "fwd=uri-miss; fwd-status=503; ttl=-2"},
+		{"stale-if-error, and no answer, RFC 5861 §4", "max-age=60, stale-if-error=30", "", 61 * time.Second, down, 404, "ttl=-2"},
+		{"stale-if-error over, RFC 5861 §4", "max-age=60, stale-if-error=30", "", 91 * time.Second, 503, 503, "fwd=uri-miss; fwd-status=503"},
+		{"within the configured grace", "max-age=60", "", 100 * time.Second, 503, 404, "fwd-status=503"},
+		{"must-revalidate, §5.2.2.2", "max-age=60, must-revalidate", "", 61 * time.Second, 503, 503, "fwd-status=503"},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			o := newOrigin(t, func(w http.ResponseWriter, r *http.Request) {
+				if tt.now == down {
+					panic(http.ErrAbortHandler)
+				}
+				w.WriteHeader(tt.now)
+			})
+			cfg := testConfig("edge-a", o.URL)
+			cfg.Sites[0].RequestDirectives, cfg.Sites[0].StaleGrace = "honour", time.Minute
+			n := startNode(t, cfg)
+			rq, err := n.explained(http.MethodGet, "http://www.example.com/x", http.Header{})
+			if err != nil {
+				t.Fatal(err)
+			}
+			at := time.Now().Add(-tt.after)
+			fw := &forward{site: rq.site, key: rq.key, part: rq.part, method: http.MethodGet}
+			x := rfc9111.Exchange{
+				Method: http.MethodGet, Status: 404, Header: http.Header{"Cache-Control": {tt.header}}, RequestTime: at, ResponseTime: at,
+			}
+			m, kept, _ := n.storable(fw, &upstream{
+				resp: &http.Response{StatusCode: 404, Header: x.Header}, detail: "origin", requestTime: at, responseTime: at,
+			})
+			if m != nil {
+				n.rememberAbsence(fw, rq.key.URL, &outcome{status: 404, meta: m, kept: kept}, nil, nil, 0)
+			}
+			var fields []string
+			if tt.request != "" {
+				fields = []string{"Cache-Control: " + tt.request}
+			}
+			a := n.get(t, "/x", fields...)
+			if a.err != nil || a.status != tt.status || !strings.Contains(a.cacheStatus(), tt.says) {
+				t.Errorf("%d %s, %v; want %d %s", a.status, a.cacheStatus(), a.err, tt.status, tt.says)
+			}
+			if tt.status == 404 && (a.header.Get("Date") != at.UTC().Format(http.TimeFormat) || a.header.Get("Age") == "") {
+				t.Errorf("Date %s and Age %s, stored at %v", a.header.Get("Date"), a.header.Get("Age"), at)
+			}
+			if tt.name == "stale-while-revalidate, RFC 5861 §3" {
+				eventually(t, "it is validated behind", func() bool { return n.get(t, "/x").status == 200 })
+			}
+		})
+	}
+}
