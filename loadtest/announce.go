@@ -32,7 +32,7 @@ func (r *runner) announce(s Scenario) {
 	measure, prepare := s.duration(), preparation(s, len(r.opts.Targets) == 0)
 	groups := ""
 	if r.opts.Compare {
-		measure, prepare, groups = 2*measure, 2*prepare, " in two runs"
+		measure, prepare, groups = 3*measure, 3*prepare, " in three runs"
 	}
 	fmt.Fprintf(r.out, "It takes about %v: %v of measuring%s, and about %v to prepare.\n",
 		(measure + prepare).Round(time.Second), measure.Round(time.Second/10), groups, prepare.Round(time.Second))

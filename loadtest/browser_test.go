@@ -100,10 +100,7 @@ func TestReport_InABrowser(t *testing.T) {
 		if err := f.Close(); err != nil {
 			t.Fatal(err)
 		}
-		groups := 1
-		if r.NoFilters != nil {
-			groups = 2
-		}
+		groups := len(r.groups())
 		t.Run(name, func(t *testing.T) {
 			ctx := browser(t, func(text string) { t.Error(text) })
 			if err := chromedp.Run(ctx, chromedp.Navigate("file://"+file)); err != nil {

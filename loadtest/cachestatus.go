@@ -8,7 +8,8 @@ const (
 	fromHit      = "hit"
 	fromStale    = "stale"
 	fromPeer     = "peer"
-	fromShield   = "shield"
+	fromShield   = "shield"     // which had to ask the origin
+	fromOwner    = "shield_hit" // its stored response
 	fromNegative = "negative"
 	fromCatalog  = "catalog"
 	fromOrigin   = "origin" // forwarded, and nobody in the cluster had it
@@ -21,8 +22,7 @@ func sourceOf(fields []string) string {
 	if len(fields) == 0 {
 		return fromUnknown
 	}
-	last := fields[len(fields)-1]
-	members := splitUnquoted(last, ',')
+	members := splitUnquoted(strings.Join(fields, ","), ',')
 	from := fromUnknown
 	params := splitUnquoted(members[len(members)-1], ';')
 	stale := false
@@ -41,6 +41,9 @@ func sourceOf(fields []string) string {
 				from = fromPeer
 			case "shield":
 				from = fromShield
+				if n := len(members); n > 1 && isHit(members[n-2]) {
+					from = fromOwner
+				}
 			case "negative", "coalesced-negative":
 				from = fromNegative
 			case "catalog":
@@ -52,6 +55,16 @@ func sourceOf(fields []string) string {
 		return fromStale
 	}
 	return from
+}
+
+// isHit reports whether a member of Cache-Status says that it had a response.
+func isHit(member string) bool {
+	for _, p := range splitUnquoted(member, ';')[1:] {
+		if name, value, _ := strings.Cut(strings.TrimSpace(p), "="); name == "hit" {
+			return value != "?0"
+		}
+	}
+	return false
 }
 
 // splitUnquoted splits at sep outside of quoted strings (RFC 8941 §3.3.3).

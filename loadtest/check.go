@@ -29,7 +29,7 @@ func crossCheck(g *Group, counts []counters, origin map[string]int64) []string {
 	}
 
 	// The driver and the nodes.
-	var atNodes, collapsed, viaPeer, revalidated, forwarded, uncertain, originUnanswered int64
+	var atNodes, collapsed, viaPeer, revalidated, forwarded, shielded, uncertain, originUnanswered int64
 	for _, c := range counts {
 		r := c.requests
 		atNodes += total(r)
@@ -37,6 +37,7 @@ func crossCheck(g *Group, counts []counters, origin map[string]int64) []string {
 		viaPeer += r["peer"]
 		revalidated += r["revalidated"]
 		forwarded += r["peer"] + r["shield"] + r["miss"]
+		shielded += c.shielded
 		uncertain += r["error"] + r["revalidated"] + r["stale"]
 		for result, n := range c.origin {
 			if !statusResult(result) {
@@ -70,6 +71,9 @@ func crossCheck(g *Group, counts []counters, origin map[string]int64) []string {
 	// who joined another's forward looked nothing up.
 	if n := g.lookups(); n < forwarded-collapsed || n > forwarded+uncertain+negatives {
 		say("look-ups: the bloom counters add up to %d, but %d requests missed locally, %d of which joined another's", n, forwarded, collapsed)
+	}
+	if answered := g.Sources[fromShield] + g.Sources[fromOwner]; shielded < answered {
+		say("requests to a key's shield or owner: the answers say %d, the nodes counted %d", answered, shielded)
 	}
 	if asked := g.Bloom.PositiveHit + g.Bloom.PositiveMiss; g.PeerRPCs < asked {
 		say("peer RPCs: %d look-ups asked a peer, but only %d were sent", asked, g.PeerRPCs)

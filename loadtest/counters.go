@@ -50,6 +50,16 @@ type counters struct {
 	negatives int64   // remembered absences, at the time
 	keys      int64   // in the filter, at the time
 	capacity  int64   // keys the filter is planned for
+
+	shielded int64 // requests of other nodes for which this one is the shield or the key's owner
+
+	// What an exact set of the keys would cost, see [KeySets].
+	hasKeys                   bool  // the node tells of its keys
+	stored, keyBytes          int64 // at the time
+	changes, changeBytes      int64 // keys that came or went, and their length
+	filterBytes, replicaBytes int64 // memory, at the time
+	delta, records            int64 // bytes of messages with changes, and of the changes in them
+	falsePositives            int64 // peers' requests in vain that an exact set would have spared them
 }
 
 // readCounters picks the counters out of a scrape. A metric that the contract
@@ -87,6 +97,13 @@ func readCounters(ss samples) (counters, error) {
 	c.objects = total("edged_store_objects")
 	c.negatives = total("edged_negative_entries")
 	c.keys, c.capacity = total("edged_filter_keys"), total("edged_filter_capacity_keys")
+	c.shielded = int64(ss.by("edged_member_requests_total", "hop")["shield"])
+	_, c.hasKeys = ss.sum("edged_store_keys")
+	c.stored, c.keyBytes = total("edged_store_keys"), total("edged_store_key_bytes")
+	c.changes, c.changeBytes = total("edged_store_key_changes_total"), total("edged_store_key_change_bytes_total")
+	c.filterBytes, c.replicaBytes = total("edged_filter_bytes"), total("edged_replica_bytes")
+	c.delta, c.records = int64(ss.by("edged_gossip_sent_bytes_total", "kind")["delta"]), total("edged_gossip_record_bytes_total")
+	c.falsePositives = int64(ss.by("edged_peer_misses_total", "cause")["false_positive"])
 	for k, v := range ss.by("edged_peer_rpcs_total", "result") {
 		c.rpcs[k] = int64(v)
 	}
@@ -143,6 +160,12 @@ func (c counters) add(o counters, sign int64) counters {
 	d.gossip += sign * o.gossip
 	d.evictions += sign * o.evictions
 	d.purges += sign * o.purges
+	d.shielded += sign * o.shielded
+	d.changes += sign * o.changes
+	d.changeBytes += sign * o.changeBytes
+	d.delta += sign * o.delta
+	d.records += sign * o.records
+	d.falsePositives += sign * o.falsePositives
 	d.cpu += float64(sign) * o.cpu
 	return d
 }

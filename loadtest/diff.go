@@ -85,7 +85,7 @@ func measures() []measure {
 		{"p50 ms", false, ok(func(g *Group) float64 { return g.LatencyMS.P50 }), func(p Point, _ float64) float64 { return p.P50MS }, 0.05},
 		{"p99 ms", false, ok(func(g *Group) float64 { return g.LatencyMS.P99 }), func(p Point, _ float64) float64 { return p.P99MS }, 0.2},
 		{"hit ratio", true, ok(func(g *Group) float64 { return g.HitRatio }), func(p Point, _ float64) float64 {
-			return ratio(p.Sources[fromHit]+p.Sources[fromStale]+p.Sources[fromPeer], p.Responses)
+			return ratio(p.Sources[fromHit]+p.Sources[fromStale]+p.Sources[fromPeer]+p.Sources[fromOwner], p.Responses)
 		}, 0.001},
 		{"skip ratio", true, counted(func(g *Group) float64 { return g.SkipRatio }), func(p Point, _ float64) float64 { return orNaN(p.SkipRatio) }, 0.001},
 		{"peer RPCs a request", false, counted(func(g *Group) float64 { return g.PeerRPCsPerRequest }), func(p Point, _ float64) float64 {

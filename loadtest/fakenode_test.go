@@ -196,6 +196,9 @@ func (n *fakeNode) metrics(w http.ResponseWriter, _ *http.Request) {
 	misses, negative, unknown, rpcs := n.misses, n.misses, 0, 0
 	if n.cfg.Filter != nil && n.cfg.Filter.Enabled != nil {
 		negative, unknown, rpcs = 0, n.misses, n.misses*(members-1)
+		if n.cfg.Filter.Ask == "none" {
+			rpcs = 0
+		}
 	}
 	if n.fault == "miscounts" {
 		misses /= 2
@@ -215,9 +218,12 @@ edged_bloom_unknown_total{partition="default"} %d
 edged_filter_expected_false_positive_rate{partition="default"} 0.001
 edged_purges_total{kind="url",result="complete"} %d
 edged_peer_rpcs_total{peer="x",result="miss"} %d
+edged_store_keys{tier="memory",partition="default"} %d
+edged_store_key_bytes{tier="memory",partition="default"} %d
+edged_store_key_changes_total{tier="memory",change="added",partition="default"} %d
 process_cpu_seconds_total 1.5
 process_start_time_seconds %d
-`, members, n.hits, misses, n.origin2xx, n.origin4xx, negative, unknown, n.purges, rpcs, os.Getpid())
+`, members, n.hits, misses, n.origin2xx, n.origin4xx, negative, unknown, n.purges, rpcs, len(n.store), 30*len(n.store), len(n.store), os.Getpid())
 	for i := range members - 1 {
 		fmt.Fprintf(w, "edged_replica_state{peer=\"p%d\",state=\"live\"} 1\n", i)
 		fmt.Fprintf(w, "edged_replica_state{peer=\"p%d\",state=\"gap\"} 0\n", i)

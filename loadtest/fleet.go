@@ -38,6 +38,7 @@ type FleetConfig struct {
 	Memory     Bytes // of each node's cache; 0: the node's default
 	FilterKeys int   // planned keys of each node; 0: the node's default
 	FiltersOff bool  // every local miss asks every peer
+	RingOnly   bool  // without filters, the owner of the key on the ring is asked, who asks the origin
 }
 
 // PortError says that a port is in use by someone else.
@@ -199,12 +200,14 @@ type (
 		Memory string `yaml:"memory"`
 	}
 	filterFile struct {
-		Enabled *bool `yaml:"enabled,omitempty"`
-		Keys    int   `yaml:"keys,omitempty"`
+		Enabled *bool  `yaml:"enabled,omitempty"`
+		Ask     string `yaml:"ask,omitempty"`
+		Keys    int    `yaml:"keys,omitempty"`
 	}
 	siteFile struct {
 		Name   string     `yaml:"name"`
 		Origin originFile `yaml:"origin"`
+		Shield string     `yaml:"shield,omitempty"`
 	}
 	originFile struct {
 		URLs []string `yaml:"urls"`
@@ -223,10 +226,13 @@ func nodeConfig(cfg FleetConfig, i int, join []string) nodeFile {
 	if cfg.Memory > 0 {
 		n.Cache = &cacheFile{Memory: cfg.Memory.String()}
 	}
-	if cfg.FilterKeys > 0 || cfg.FiltersOff {
+	if cfg.FilterKeys > 0 || cfg.FiltersOff || cfg.RingOnly {
 		n.Filter = &filterFile{Keys: cfg.FilterKeys}
-		if cfg.FiltersOff {
+		if cfg.FiltersOff || cfg.RingOnly {
 			n.Filter.Enabled = new(bool)
+		}
+		if cfg.RingOnly {
+			n.Filter.Ask, n.Sites[0].Shield = "none", "ring"
 		}
 	}
 	return n

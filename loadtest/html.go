@@ -37,8 +37,10 @@ type htmlPage struct {
 	Cmd    string
 	Groups []htmlGroup
 	Rows   []htmlRow
-	Shared []template.HTML // charts in which the groups stand together
-	File   string          // the scenario as YAML
+
+	Verdicts []verdict       // of a comparison
+	Shared   []template.HTML // charts in which the groups stand together
+	File     string          // the scenario as YAML
 }
 
 // writeHTML writes the report as one page that needs nothing else.
@@ -53,12 +55,13 @@ func (r *Report) writeHTML(w io.Writer) error {
 		return fmt.Errorf("scenario: %w", err)
 	}
 	p.File = string(file)
-	p.Groups = []htmlGroup{{Group: &r.Group}}
-	if r.NoFilters != nil {
-		p.Groups[0].Name = "with filters"
-		p.Groups = append(p.Groups, htmlGroup{Group: r.NoFilters, Name: "without filters"})
+	for _, g := range r.groups() {
+		p.Groups = append(p.Groups, htmlGroup{Group: g.group, Name: g.name})
 	}
-	for _, row := range summaryRows {
+	if r.Comparison != nil {
+		p.Verdicts = r.Comparison.lines(r)
+	}
+	for _, row := range r.rows() {
 		h := htmlRow{Name: row.name}
 		for _, g := range p.Groups {
 			h.Values = append(h.Values, htmlValue{g.Name, row.value(g.Group)})

@@ -40,9 +40,10 @@ func bigReport() *Report {
 		}
 		return g
 	}
-	with, without := group(true), group(false)
+	with, without, ring := group(true), group(false), group(false)
+	with.KeySets = &KeySets{Keys: 50_000, Planned: 300_000, Changes: 1234, Filters: KeySet{5 << 20, 5 << 20, 20 << 10, 17}, Hashes: KeySet{2 << 20, 9 << 20, 40 << 10, 3}, Whole: KeySet{4 << 20, 18 << 20, 80 << 10, 3}}
 	return &Report{
-		Group: with, WithFilters: &with, NoFilters: &without, Comparison: compare(&with, &without),
+		Group: with, WithFilters: &with, NoFilters: &without, RingOnly: &ring, Comparison: compare(&with, &without, &ring),
 		Scenario: Scenario{Name: "flood</title>", Description: "a & b"}, Started: time.Unix(0, 0), Broken: []string{"p99 > 1ms: it is 2"},
 		Command: []string{"edged", "loadtest", "<x>"},
 	}
@@ -60,13 +61,13 @@ func TestHTML_isOneSafePage(t *testing.T) {
 	if m := regexp.MustCompile(`(?i)<script|<link|\ssrc=|@import|url\(|https?://`).FindString(text); m != "" {
 		t.Errorf("the page has %q", m)
 	}
-	for _, want := range []string{"flood&lt;/title&gt;", "&lt;script&gt;", "edged loadtest &lt;x&gt;", "p99 &gt; 1ms", "edge-64", "The counts disagree: origin: 1 &amp; 2", "without filters"} {
+	for _, want := range []string{"flood&lt;/title&gt;", "&lt;script&gt;", "edged loadtest &lt;x&gt;", "p99 &gt; 1ms", "edge-64", "The counts disagree: origin: 1 &amp; 2", "without filters", "with the ring only", "Filters beside exact key sets", "exact hashes, calculated"} {
 		if !strings.Contains(text, want) {
 			t.Errorf("the page lacks %q", want)
 		}
 	}
-	if n := strings.Count(text, "<svg"); n != 27 {
-		t.Errorf("%d charts, want 27", n) // the quantiles, and for each group the bars and 12 over time
+	if n := strings.Count(text, "<svg"); n != 40 {
+		t.Errorf("%d charts, want 40", n) // the quantiles, and for each group the bars and 12 over time
 	}
 	// The drawings are well-formed.
 	for _, svg := range regexp.MustCompile(`(?s)<svg.*?</svg>`).FindAllString(text, -1) {

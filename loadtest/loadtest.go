@@ -35,7 +35,7 @@ type Options struct {
 	Replay ReplaySpec
 
 	NoFilters bool // the control group: every local miss asks every peer
-	Compare   bool // both groups in turn with the same seed
+	Compare   bool // with filters, without, and with the ring only, with the same seed
 
 	// ReportDir receives report.json and report.html and is created when it
 	// does not exist; empty: no files.

@@ -168,7 +168,7 @@ func (m *monitor) print(p Point) {
 	if n := len(m.series); n > 1 {
 		seconds -= m.series[n-2].S
 	}
-	hits := p.Sources[fromHit] + p.Sources[fromStale] + p.Sources[fromPeer]
+	hits := p.Sources[fromHit] + p.Sources[fromStale] + p.Sources[fromPeer] + p.Sources[fromOwner]
 	line := fmt.Sprintf("%4.0fs  %s%6.0f/s  p99 %-8s  hits %5.1f%%  ", p.S, phaseColumn(m.phases, p.S), float64(p.Responses)/max(seconds, 0.001), ms(p.P99MS), 100*ratio(hits, p.Responses))
 	if p.SkipRatio != nil {
 		line += fmt.Sprintf("peers skipped %5.1f%%  ", 100**p.SkipRatio)

@@ -28,7 +28,7 @@ func TestRun_announces(t *testing.T) {
 		{Options{Scenario: "hot", Compare: true}, []string{
 			"Scenario hot: a flash crowd",
 			"Phases: before 10s at 1000/s, crowd 10s at 3000/s, after 10s at 1000/s. --rate is that of the busiest one",
-			"It takes about 1m28s: 1m0s of measuring in two runs, and about 28s to prepare.",
+			"It takes about 2m12s: 1m30s of measuring in three runs, and about 42s to prepare.",
 		}},
 		{Options{Scenario: "churn", Targets: []string{"http://127.0.0.1:1"}}, []string{"It takes about 31s: 30s of measuring, and about 1s to prepare."}},
 	} {

@@ -27,26 +27,59 @@ type Report struct {
 
 	WithFilters *Group      `json:"filters,omitempty"`
 	NoFilters   *Group      `json:"no_filters,omitempty"`
+	RingOnly    *Group      `json:"ring_only,omitempty"`
 	Comparison  *Comparison `json:"comparison,omitempty"`
 
 	// Broken are the thresholds that hold, each with the value that broke it.
 	Broken []string `json:"broken"`
 }
 
-// Comparison sets the group with filters beside the one without.
+// named is a group, and what it is called beside others; empty when it is alone.
+type named struct {
+	name  string
+	group *Group
+}
+
+// groups are those of the report, the first one at least.
+func (r *Report) groups() []named {
+	if r.NoFilters == nil {
+		return []named{{"", &r.Group}}
+	}
+	gs := []named{{"with filters", &r.Group}, {"without filters", r.NoFilters}}
+	if r.RingOnly != nil {
+		gs = append(gs, named{"with the ring only", r.RingOnly})
+	}
+	return gs
+}
+
+// Comparison sets the group with filters beside the ones without.
 type Comparison struct {
 	PeerRPCsPerRequest          float64 `json:"peer_rpcs_per_request"`
 	PeerRPCsPerRequestNoFilters float64 `json:"peer_rpcs_per_request_no_filters"`
 	// PeerRPCRatio is the first divided by the second; 0 when the second is 0.
-	PeerRPCRatio       float64 `json:"peer_rpc_ratio"`
+	PeerRPCRatio float64 `json:"peer_rpc_ratio"`
+	// OriginRequestRatio is with filters by without, 1 when nobody asked the origin.
 	OriginRequestRatio float64 `json:"origin_request_ratio"`
-	HitRatioDifference float64 `json:"hit_ratio_difference"`
-	P99DifferenceMS    float64 `json:"p99_difference_ms"`
+	// OriginRequestsEqual says that they are within 1 % of each other, and
+	// AnswersEqual that no answer was wrong and the hit ratios are within 1 %.
+	OriginRequestsEqual bool    `json:"origin_requests_equal"`
+	AnswersEqual        bool    `json:"answers_equal"`
+	HitRatioDifference  float64 `json:"hit_ratio_difference"`
+	P99DifferenceMS     float64 `json:"p99_difference_ms"`
+
+	// Requests between nodes a request of the ring-only group, and its origin
+	// requests by those with filters; nil without the group.
+	NodeRequestsPerRequestRing *float64 `json:"node_requests_per_request_ring,omitempty"`
+	OriginRequestRatioRing     *float64 `json:"origin_request_ratio_ring,omitempty"`
 }
+
+// equalWithin is how close two groups' counts must be to be called equal.
+const equalWithin = 0.01
 
 // Group is one measured run. Ratios are 0 to 1.
 type Group struct {
 	Filters bool `json:"filters_enabled"`
+	Mode    mode `json:"mode"` // filters, ask_all or ring
 
 	Requests     int64            `json:"requests"`  // sent
 	Responses    int64            `json:"responses"` // with a status, right or wrong
@@ -64,7 +97,7 @@ type Group struct {
 	// Sources are the answers by where they came from, as Cache-Status says.
 	Sources map[string]int64 `json:"sources"`
 	// HitRatio is the part of the answers that came from a stored response,
-	// the asked node's (hit, stale) or a peer's.
+	// the asked node's (hit, stale), a peer's or a shield's.
 	HitRatio      float64 `json:"hit_ratio"`
 	LocalHitRatio float64 `json:"local_hit_ratio"` // of the asked node's
 
@@ -74,7 +107,10 @@ type Group struct {
 	PeerRPCsPerRequest float64          `json:"peer_rpcs_per_request"`
 	// PeerRPCsBusy were not sent, as too many were in flight to the peer: an
 	// overloaded group has fewer RPCs than it wanted.
-	PeerRPCsBusy    int64 `json:"peer_rpcs_busy"`
+	PeerRPCsBusy int64 `json:"peer_rpcs_busy"`
+	// ShieldRequests went to the key's shield or owner, who answered or asked
+	// the origin.
+	ShieldRequests  int64 `json:"shield_requests"`
 	PeerRPCsSkipped int64 `json:"peer_rpcs_skipped"` // look-ups that no peer was asked about: Bloom.Negative
 	// SkipRatio is PeerRPCsSkipped by all look-ups that missed locally.
 	SkipRatio      float64 `json:"skip_ratio"`
@@ -89,6 +125,10 @@ type Group struct {
 	// WastedRPCShare is positive misses by all positives; it depends on the
 	// traffic more than on the filters.
 	WastedRPCShare *float64 `json:"wasted_rpc_share"`
+
+	// KeySets sets the filters beside exact key sets; nil without filters, and
+	// when the nodes do not say.
+	KeySets *KeySets `json:"key_sets,omitempty"`
 
 	// OriginCounts is what the origin itself counted, by class; nil when it
 	// was not ours.
@@ -241,7 +281,7 @@ func (g *Group) addTally(t tally, connections int) {
 	g.LatencyMS, g.Distribution = t.latency, t.distribution
 	g.Sources = t.Sources
 	local := t.Sources[fromHit] + t.Sources[fromStale]
-	g.HitRatio = ratio(local+t.Sources[fromPeer], t.Answered)
+	g.HitRatio = ratio(local+t.Sources[fromPeer]+t.Sources[fromOwner], t.Answered)
 	g.LocalHitRatio = ratio(local, t.Answered)
 	g.Driver = DriverReport{
 		Connections: connections,
@@ -287,6 +327,7 @@ func (g *Group) addNodes(nodes []NodeReport, counts []counters) {
 
 		g.PeerRPCs += n.PeerRPCs
 		g.PeerRPCsBusy += c.busy
+		g.ShieldRequests += c.shielded
 		for k, v := range c.rpcs {
 			g.PeerRPCResults[k] += v
 		}
@@ -332,16 +373,33 @@ func expectedRate(counts []counters) *float64 {
 	return &r
 }
 
-func compare(with, without *Group) *Comparison {
+// nodeRequests are all requests between nodes that a look-up led to.
+func (g *Group) nodeRequests() int64 { return g.PeerRPCs + g.ShieldRequests }
+
+// equal reports whether two counts are within 1 % of the larger one.
+func equal(a, b int64) bool { return math.Abs(float64(a-b)) <= equalWithin*float64(max(a, b)) }
+
+// compare sets the groups beside each other; ring may be nil.
+func compare(with, without, ring *Group) *Comparison {
 	c := &Comparison{
 		PeerRPCsPerRequest:          with.PeerRPCsPerRequest,
 		PeerRPCsPerRequestNoFilters: without.PeerRPCsPerRequest,
 		OriginRequestRatio:          ratio(with.OriginRequests, without.OriginRequests),
+		OriginRequestsEqual:         equal(with.OriginRequests, without.OriginRequests),
+		AnswersEqual:                with.WrongAnswers+without.WrongAnswers == 0 && math.Abs(with.HitRatio-without.HitRatio) <= equalWithin,
 		HitRatioDifference:          with.HitRatio - without.HitRatio,
 		P99DifferenceMS:             with.LatencyMS.P99 - without.LatencyMS.P99,
 	}
 	if without.PeerRPCsPerRequest > 0 {
 		c.PeerRPCRatio = with.PeerRPCsPerRequest / without.PeerRPCsPerRequest
+	}
+	if with.OriginRequests == 0 && without.OriginRequests == 0 {
+		c.OriginRequestRatio = 1
+	}
+	if ring != nil {
+		asked := ratio(ring.nodeRequests(), ring.Requests)
+		c.NodeRequestsPerRequestRing = &asked
+		c.OriginRequestRatioRing = maybeRatio(ring.OriginRequests, with.OriginRequests)
 	}
 	return c
 }
@@ -349,19 +407,15 @@ func compare(with, without *Group) *Comparison {
 // judge fills in Broken.
 func (r *Report) judge() {
 	r.Broken = []string{}
-	groups := []*Group{&r.Group}
-	if r.NoFilters != nil {
-		groups = append(groups, r.NoFilters)
-	}
 	for _, t := range r.Scenario.FailIf {
-		for _, g := range groups {
-			if v, broken := t.broken(g); broken {
+		for _, g := range r.groups() {
+			if v, broken := t.broken(g.group); broken {
 				text := fmt.Sprintf("%s: it is %.4g", t, math.Round(v*1e6)/1e6)
 				if isLatency(t.Name) {
 					text = fmt.Sprintf("%s: it is %s", t, ms(v))
 				}
-				if g == r.NoFilters {
-					text += " (without filters)"
+				if g.group != &r.Group {
+					text += " (" + g.name + ")"
 				}
 				r.Broken = append(r.Broken, text)
 			}

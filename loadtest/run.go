@@ -53,13 +53,22 @@ func (r *runner) run(ctx context.Context) (Report, error) {
 		GoVersion: runtime.Version(), Platform: runtime.GOOS + "/" + runtime.GOARCH, CPUs: runtime.NumCPU(), Started: time.Now().UTC(),
 	}
 	r.announce(s)
-	rep.Group, err = r.group(ctx, s, !r.opts.NoFilters)
+	first := modeFilters
+	if r.opts.NoFilters {
+		first = modeAskAll
+	}
+	rep.Group, err = r.group(ctx, s, first)
 	if err == nil && r.opts.Compare {
 		with := rep.Group
 		rep.WithFilters = &with
-		var without Group
-		if without, err = r.group(ctx, s, false); err == nil {
-			rep.NoFilters, rep.Comparison = &without, compare(&with, &without)
+		var without, ring Group
+		if without, err = r.group(ctx, s, modeAskAll); err == nil {
+			rep.NoFilters, rep.Comparison = &without, compare(&with, &without, nil)
+		}
+		if err == nil && ctx.Err() == nil {
+			if ring, err = r.group(ctx, s, modeRing); err == nil {
+				rep.RingOnly, rep.Comparison = &ring, compare(&with, &without, &ring)
+			}
 		}
 	}
 	rep.Interrupted = ctx.Err() != nil
@@ -155,12 +164,22 @@ func (c *cluster) close() error {
 	return errors.Join(errs...)
 }
 
-func (r *runner) cluster(ctx context.Context, s Scenario, filters bool) (*cluster, error) {
+func (r *runner) cluster(ctx context.Context, s Scenario, how mode) (*cluster, error) {
 	if len(r.opts.Targets) > 0 {
 		return r.runningCluster()
 	}
-	return r.ownCluster(ctx, s, filters)
+	return r.ownCluster(ctx, s, how)
 }
+
+// mode is how the nodes of a group find what others have.
+type mode string
+
+// The modes.
+const (
+	modeFilters mode = "filters" // their peers' filters say whom to ask
+	modeAskAll  mode = "ask_all" // every local miss asks every peer
+	modeRing    mode = "ring"    // every local miss asks the key's owner, who asks the origin
+)
 
 func (r *runner) runningCluster() (*cluster, error) {
 	c := &cluster{host: r.opts.Host}
@@ -183,7 +202,7 @@ func (r *runner) runningCluster() (*cluster, error) {
 	return c, nil
 }
 
-func (r *runner) ownCluster(ctx context.Context, s Scenario, filters bool) (_ *cluster, err error) {
+func (r *runner) ownCluster(ctx context.Context, s Scenario, how mode) (_ *cluster, err error) {
 	c := &cluster{host: r.opts.Host}
 	if c.host == "" {
 		c.host = defaultHost
@@ -196,12 +215,12 @@ func (r *runner) ownCluster(ctx context.Context, s Scenario, filters bool) (_ *c
 	if c.origin, err = NewOrigin(OriginConfig{Latency: s.Origin.Latency}); err != nil {
 		return nil, err
 	}
-	fmt.Fprintf(r.out, "Starting %d nodes%s.\n", s.Nodes, map[bool]string{true: "", false: " without filters"}[filters])
+	fmt.Fprintf(r.out, "Starting %d nodes%s.\n", s.Nodes, map[mode]string{modeAskAll: " without filters", modeRing: " without filters, with the ring only"}[how])
 	c.fleet, err = StartFleet(ctx, FleetConfig{
 		Binary: r.opts.Binary, Nodes: s.Nodes, Origin: c.origin.URL(), Memory: s.Memory,
 		// Every node may come to hold every key; twice that leaves the filters
 		// as far below their capacity as an operator would.
-		FilterKeys: max(2*s.Keys, 100_000), FiltersOff: !filters,
+		FilterKeys: max(2*s.Keys, 100_000), FiltersOff: how == modeAskAll, RingOnly: how == modeRing,
 	})
 	if err != nil {
 		return nil, err
@@ -218,8 +237,8 @@ func (r *runner) ownCluster(ctx context.Context, s Scenario, filters bool) (_ *c
 
 // group measures the scenario once. When ctx ends during the measurement the
 // group covers what was measured until then, and there is no error.
-func (r *runner) group(ctx context.Context, s Scenario, filters bool) (g Group, err error) {
-	c, err := r.cluster(ctx, s, filters)
+func (r *runner) group(ctx context.Context, s Scenario, how mode) (g Group, err error) {
+	c, err := r.cluster(ctx, s, how)
 	if err != nil {
 		return g, err
 	}
@@ -234,7 +253,7 @@ func (r *runner) group(ctx context.Context, s Scenario, filters bool) (g Group, 
 	}
 	rec := newRecorder()
 	d := newDriver(c.targets, c.host, connections, rec)
-	if err := c.whileAlive(ctx, func(ctx context.Context) error { return r.prepare(ctx, s, c, d, filters) }); err != nil {
+	if err := c.whileAlive(ctx, func(ctx context.Context) error { return r.prepare(ctx, s, c, d, how == modeFilters) }); err != nil {
 		return g, err
 	}
 
@@ -262,12 +281,15 @@ func (r *runner) group(ctx context.Context, s Scenario, filters bool) (g Group, 
 		counts[i] = after[i].minus(before[i])
 		c.nodes[i].Died = dead[i]
 	}
-	g.Filters = filters
+	g.Filters, g.Mode = how == modeFilters, how
 	g.addTally(rec.tally(), connections)
 	g.Driver.Processes = max(r.opts.Workers, 1)
 	g.Nodes = append([]NodeReport{}, c.nodes...)
 	if len(counts) > 0 {
 		g.addNodes(c.nodes, counts)
+		if g.Filters {
+			g.KeySets = keySetsOf(counts)
+		}
 	}
 	if c.origin != nil {
 		g.OriginCounts = minus(c.origin.Counts(), originBefore)

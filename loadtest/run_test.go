@@ -124,11 +124,19 @@ func TestRun_compares(t *testing.T) {
 	if with.Requests != without.Requests || math.Abs(float64(with.OriginRequests-without.OriginRequests)) > 10 {
 		t.Errorf("the groups had different requests: %d and %d, %d and %d at the origin", with.Requests, without.Requests, with.OriginRequests, without.OriginRequests)
 	}
+	ring := r.RingOnly
+	if ring == nil || ring.Mode != modeRing || ring.Requests != with.Requests || ring.PeerRPCs != 0 || ring.Filters || r.Comparison.OriginRequestRatioRing == nil {
+		t.Errorf("the group with the ring only: %+v", ring)
+	}
+	if k := with.KeySets; k == nil || k.Keys < 100 || k.Whole.MemoryBytes != 30*k.Keys || without.KeySets != nil {
+		t.Errorf("key sets %+v", k)
+	}
 	if with.PeerRPCs != 0 || without.PeerRPCs == 0 || r.Comparison.PeerRPCsPerRequestNoFilters < 0.5 {
 		t.Errorf("peer RPCs %d and %d", with.PeerRPCs, without.PeerRPCs)
 	}
-	checkJSON(t, o.ReportDir, "filters.requests", "no_filters.requests", "filters.bloom.negative", "no_filters.skip_ratio", "comparison.peer_rpcs_per_request")
-	for _, want := range []string{"with filters", "without filters", "Peer RPCs a request"} {
+	checkJSON(t, o.ReportDir, "filters.requests", "no_filters.requests", "filters.bloom.negative", "no_filters.skip_ratio", "comparison.peer_rpcs_per_request",
+		"ring_only.requests", "key_sets.filters.memory_bytes", "filters.key_sets.hashes.sent_bytes", "filters.key_sets.whole.wasted_rpcs")
+	for _, want := range []string{"with filters", "without filters", "with the ring only", "Peer RPCs a request", "exact hashes, calculated", "Origin requests: ", "of measuring in three runs"} {
 		if !strings.Contains(out.String(), want) {
 			t.Errorf("the output lacks %q:\n%s", want, out)
 		}

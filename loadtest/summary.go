@@ -56,6 +56,7 @@ var summaryRows = []row{
 		}
 		return counted(g, v)
 	}},
+	{"requests to owners", func(g *Group) string { return counted(g, fmt.Sprint(g.ShieldRequests)) }},
 	{"origin requests", func(g *Group) string { return counted(g, fmt.Sprint(g.OriginRequests)) }},
 	{"false positives", func(g *Group) string {
 		if g.ObservedFalsePositiveRate == nil {
@@ -67,6 +68,46 @@ var summaryRows = []row{
 		}
 		return v
 	}},
+}
+
+// rows are the lines of the summary that say anything.
+func (r *Report) rows() []row {
+	return slices.DeleteFunc(slices.Clone(summaryRows), func(w row) bool {
+		return w.name == "requests to owners" && !slices.ContainsFunc(r.groups(), func(g named) bool { return g.group.ShieldRequests > 0 })
+	})
+}
+
+// verdict is one sentence about a comparison.
+type verdict struct {
+	Text string
+	Bad  bool // not as a comparison of the same requests should be
+}
+
+// lines say what is the same in the groups, and what is not.
+func (c *Comparison) lines(r *Report) (out []verdict) {
+	a, b := &r.Group, r.NoFilters
+	if !a.counted || !b.counted {
+		return nil
+	}
+	counts := fmt.Sprintf("Origin requests: %d with filters, %d without: ", a.OriginRequests, b.OriginRequests)
+	if c.OriginRequestsEqual {
+		out = append(out, verdict{counts + "equal within 1%.", false})
+	} else {
+		out = append(out, verdict{counts + "not equal within 1%. On a machine that is too busy peers miss their budget, and the origin is asked in their place: lower the rate.", true})
+	}
+	hits := fmt.Sprintf("Hit ratio: %s with filters, %s without", percent(a.HitRatio), percent(b.HitRatio))
+	switch wrong := a.WrongAnswers + b.WrongAnswers; {
+	case wrong > 0:
+		out = append(out, verdict{fmt.Sprintf("%s; %d answers were wrong.", hits, wrong), true})
+	case !c.AnswersEqual:
+		out = append(out, verdict{hits + ": not equal within 1%; no answer was wrong.", true})
+	default:
+		out = append(out, verdict{hits + ": equal within 1%, and no answer was wrong.", false})
+	}
+	if g := r.RingOnly; g != nil && g.counted {
+		out = append(out, verdict{fmt.Sprintf("With the ring only: %.4f requests to the key's owner a request, %d origin requests, p99 %s.", deref(c.NodeRequestsPerRequestRing), g.OriginRequests, ms(g.LatencyMS.P99)), false})
+	}
+	return out
 }
 
 func counted(g *Group, v string) string {
@@ -117,15 +158,17 @@ func (r *Report) summarise(w io.Writer) {
 		fmt.Fprintln(w, "Interrupted; this is what was measured until then.")
 	}
 	tw := tabwriter.NewWriter(w, 0, 0, 3, ' ', 0)
-	groups := []*Group{&r.Group}
-	if r.NoFilters != nil {
-		groups = append(groups, r.NoFilters)
-		fmt.Fprintln(tw, "\twith filters\twithout filters")
+	groups := r.groups()
+	if len(groups) > 1 {
+		for _, g := range groups {
+			fmt.Fprint(tw, "\t", g.name)
+		}
+		fmt.Fprintln(tw)
 	}
-	for _, row := range summaryRows {
+	for _, row := range r.rows() {
 		fmt.Fprint(tw, row.name)
 		for _, g := range groups {
-			fmt.Fprint(tw, "\t", row.value(g))
+			fmt.Fprint(tw, "\t", row.value(g.group))
 		}
 		fmt.Fprintln(tw)
 	}
@@ -136,12 +179,18 @@ func (r *Report) summarise(w io.Writer) {
 			fmt.Fprintf(w, ": %s of them, %s saved", percent(c.PeerRPCRatio), percent(1-c.PeerRPCRatio))
 		}
 		fmt.Fprintln(w, ".")
+		for _, line := range c.lines(r) {
+			fmt.Fprintln(w, line.Text)
+		}
 		if n := r.NoFilters.unsentRPCs(); n > 0 {
 			fmt.Fprintf(w, "Without filters %d more were meant to be sent: %d found too many in flight to the peer, for the others the node left the peer alone after timeouts. So the difference is larger than that: lower the rate to see it.\n", n, min(n, r.NoFilters.PeerRPCsBusy))
 		}
 	}
-	for i, g := range groups {
-		g.summariseNodes(w, len(groups) > 1, i)
+	for _, g := range groups {
+		g.group.summariseNodes(w, g.name)
+		if g.group.KeySets != nil {
+			g.group.KeySets.summarise(w)
+		}
 	}
 	for _, b := range r.Broken {
 		fmt.Fprintf(w, "\nThreshold broken: %s\n", b)
@@ -150,10 +199,9 @@ func (r *Report) summarise(w io.Writer) {
 
 // summariseNodes writes the table of the nodes and everything that a reader
 // must know before believing the numbers.
-func (g *Group) summariseNodes(w io.Writer, named bool, i int) {
-	name := ""
-	if named {
-		name = []string{" with filters", " without filters"}[i]
+func (g *Group) summariseNodes(w io.Writer, name string) {
+	if name != "" {
+		name = " " + name
 	}
 	if g.counted {
 		fmt.Fprintf(w, "\nNodes%s:\n", name)

@@ -46,7 +46,7 @@ func (g *htmlGroup) over(name string, f func(p Point, seconds float64) float64) 
 
 func (g *htmlGroup) rateChart() chart {
 	c := chart{title: "Answers", unit: "a second, by where they came from"}
-	for _, s := range []string{fromHit, fromStale, fromPeer, fromShield, fromNegative, fromCatalog, fromOrigin} {
+	for _, s := range []string{fromHit, fromStale, fromPeer, fromOwner, fromShield, fromNegative, fromCatalog, fromOrigin} {
 		if g.Sources[s] > 0 {
 			c.lines = append(c.lines, g.over(s, func(p Point, seconds float64) float64 { return float64(p.Sources[s]) / seconds }))
 		}
@@ -78,9 +78,9 @@ func (g *htmlGroup) hitChart() chart {
 		}
 	}
 	return chart{title: "Hit ratio", unit: "% of each second's answers", maxY: 100, lines: []line{
-		g.over("all hits", part(fromHit, fromStale, fromPeer)),
+		g.over("all hits", part(fromHit, fromStale, fromPeer, fromOwner)),
 		g.over("the asked node's store", part(fromHit, fromStale)),
-		g.over("a peer", part(fromPeer)),
+		g.over("a peer or the key's owner", part(fromPeer, fromOwner)),
 		g.over("remembered absence", part(fromNegative, fromCatalog)),
 	}}
 }

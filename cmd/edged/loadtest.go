@@ -46,7 +46,7 @@ type loadtestRunCmd struct {
 	Speed        *float64           `placeholder:"N" help:"Replay so many times faster than it was."`
 
 	NoFilters bool   `xor:"groups" help:"The control group: every local miss asks every peer."`
-	Compare   bool   `xor:"groups" help:"Both groups in turn, side by side."`
+	Compare   bool   `xor:"groups" help:"With filters, without, and with the ring only, side by side."`
 	Report    string `placeholder:"DIR" type:"path" help:"Write report.json and report.html there."`
 
 	Target    []string `sep:"none" placeholder:"URL" help:"A running node to measure, rather than ones of its own; may be repeated."`

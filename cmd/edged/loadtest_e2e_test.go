@@ -12,61 +12,111 @@ import (
 	"testing"
 )
 
-// Three real nodes under a flood of absent keys, with filters and without: the
-// filters remove the peer requests and change nothing else.
+// comparedGroup is a part of report.json.
+type comparedGroup struct {
+	Requests       int64            `json:"requests"`
+	Errors         int64            `json:"errors"`
+	HitRatio       float64          `json:"hit_ratio"`
+	PeerRPCs       int64            `json:"peer_rpcs"`
+	PeerRPCsBusy   int64            `json:"peer_rpcs_busy"`
+	PeerRPCResults map[string]int64 `json:"peer_rpc_results"`
+	ShieldRequests int64            `json:"shield_requests"`
+	OriginRequests int64            `json:"origin_requests"`
+	Bloom          struct {
+		Unknown int64 `json:"unknown"`
+	} `json:"bloom"`
+	KeySets *struct {
+		Keys    int64 `json:"keys"`
+		Changes int64 `json:"changes"`
+		Filters struct {
+			MemoryBytes int64 `json:"memory_bytes"`
+			SentBytes   int64 `json:"sent_bytes"`
+			WastedRPCs  int64 `json:"wasted_rpcs"`
+		} `json:"filters"`
+		Hashes struct {
+			PlannedBytes int64 `json:"planned_bytes"`
+			SentBytes    int64 `json:"sent_bytes"`
+			WastedRPCs   int64 `json:"wasted_rpcs"`
+		} `json:"hashes"`
+	} `json:"key_sets"`
+	Disagreements []string `json:"disagreements"`
+}
+
+// disturbed reports whether the machine stood still for so long that peers
+// missed their budget of 30 ms, or were left alone after it: the origin was asked
+// in their place, so that the groups were not asked for the same.
+func (g comparedGroup) disturbed() bool {
+	meant := int64(0) // requests to peers
+	if g.Bloom.Unknown > 0 {
+		meant = 2 * g.Bloom.Unknown
+	}
+	return g.PeerRPCsBusy > 0 || g.PeerRPCResults["timeout"]+g.PeerRPCResults["error"] > 0 || g.PeerRPCs < meant
+}
+
+// Three real nodes under a flood of absent keys, with filters, without, and with
+// the ring alone: the filters remove the peer requests and change nothing else.
 func TestLoadtest_floodCompared(t *testing.T) {
-	dir := t.TempDir()
-	c := start(t, "loadtest", "flood", "--compare", "--nodes", "3", "--keys", "2000", "--rate", "250", "--duration", "6s", "--report", dir)
-	if code := c.wait(); code != exitOK {
-		t.Fatalf("exit code %d: %s", code, c.stderr)
-	}
-	data, err := os.ReadFile(filepath.Join(dir, "report.json"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	type group struct {
-		Requests       int64            `json:"requests"`
-		Errors         int64            `json:"errors"`
-		HitRatio       float64          `json:"hit_ratio"`
-		PeerRPCs       int64            `json:"peer_rpcs"`
-		OriginRequests int64            `json:"origin_requests"`
-		Sources        map[string]int64 `json:"sources"`
-		Disagreements  []string         `json:"disagreements"`
-	}
 	var r struct {
-		Filters   group `json:"filters"`
-		NoFilters group `json:"no_filters"`
+		Filters    comparedGroup `json:"filters"`
+		NoFilters  comparedGroup `json:"no_filters"`
+		RingOnly   comparedGroup `json:"ring_only"`
+		Comparison struct {
+			OriginRequestsEqual bool `json:"origin_requests_equal"`
+			AnswersEqual        bool `json:"answers_equal"`
+		} `json:"comparison"`
 	}
-	if err := json.Unmarshal(data, &r); err != nil {
-		t.Fatal(err)
+	dir := t.TempDir()
+	var c *child
+	// The bound of 1 % is for groups that were asked for the same. A machine that
+	// stood still meanwhile says nothing, so the run is repeated, not the bound
+	// widened.
+	for try := 1; ; try++ {
+		c = start(t, "loadtest", "flood", "--compare", "--nodes", "3", "--keys", "2000", "--rate", "200", "--duration", "5s", "--report", dir)
+		if code := c.wait(); code != exitOK {
+			t.Fatalf("exit code %d: %s", code, c.stderr)
+		}
+		data, err := os.ReadFile(filepath.Join(dir, "report.json"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := json.Unmarshal(data, &r); err != nil {
+			t.Fatal(err)
+		}
+		if r.Comparison.OriginRequestsEqual && r.Comparison.AnswersEqual || try == 4 || !r.Filters.disturbed() && !r.NoFilters.disturbed() {
+			break
+		}
+		t.Logf("run %d was disturbed: %+v, without %+v", try, r.Filters, r.NoFilters)
 	}
-	with, without := r.Filters, r.NoFilters
-	t.Logf("with filters %+v, without %+v", with, without)
-	if with.Requests != 1500 || without.Requests != 1500 || with.Errors+without.Errors != 0 || len(with.Disagreements)+len(without.Disagreements) != 0 {
-		t.Errorf("want 1500 requests in each group, no error, and counts that agree")
+	with, without, ring := r.Filters, r.NoFilters, r.RingOnly
+	t.Logf("with filters %+v, without %+v, with the ring only %+v", with, without, ring)
+	for _, g := range []comparedGroup{with, without, ring} {
+		if g.Requests != 1000 || g.Errors != 0 || len(g.Disagreements) != 0 {
+			t.Errorf("want 1000 requests in each group, no error, and counts that agree: %+v", g)
+		}
 	}
 	if float64(with.PeerRPCs) > 0.06*float64(without.PeerRPCs) {
 		t.Errorf("%d peer requests with filters, %d without: want 94%% of them gone", with.PeerRPCs, without.PeerRPCs)
 	}
-	// On a machine that is busy with other things peers time out and are left
-	// alone for a while, so that some hits become requests to the origin.
-	unsent := max(2*(without.Requests-without.Sources["hit"])-without.Sources["peer"]-without.PeerRPCs, 0)
-	slack := 0.01*float64(without.Requests) + float64(unsent)
-	if a, b := float64(with.Sources["origin"]), float64(without.Sources["origin"]); math.Abs(a-b) > slack {
-		t.Errorf("%v and %v answers from the origin: want them within %v", a, b, slack)
+	if a, b := float64(with.OriginRequests), float64(without.OriginRequests); math.Abs(a-b) > 0.01*max(a, b) {
+		t.Errorf("%v and %v requests at the origin: want them within 1%%", a, b)
 	}
-	if math.Abs(with.HitRatio-without.HitRatio)*float64(without.Requests) > slack {
+	if math.Abs(with.HitRatio-without.HitRatio) > 0.01 {
 		t.Errorf("hit ratios %v and %v", with.HitRatio, without.HitRatio)
 	}
-	for _, g := range []group{with, without} {
-		// A peer that takes longer than its budget, as on a machine that is busy,
-		// has a request to the origin started beside it.
-		if most := g.Sources["origin"] + g.Sources["peer"]; g.OriginRequests > most {
-			t.Errorf("%d requests at the origin for %d answers from it or a peer", g.OriginRequests, most)
+	// Two of three look-ups are for keys of another owner.
+	if ring.PeerRPCs != 0 || ring.ShieldRequests < 400 {
+		t.Errorf("with the ring only %d requests to peers and %d to owners", ring.PeerRPCs, ring.ShieldRequests)
+	}
+	if k := with.KeySets; k == nil || k.Keys < 2000 || k.Changes == 0 || k.Filters.MemoryBytes == 0 || k.Filters.SentBytes == 0 || k.Hashes.SentBytes == 0 || k.Hashes.WastedRPCs > k.Filters.WastedRPCs || k.Hashes.PlannedBytes != 2*300_000*16 {
+		t.Errorf("filters beside exact key sets: %+v", k)
+	}
+	for _, want := range []string{"Origin requests: ", "exact hashes, calculated"} {
+		if err := contains(c.stdout, want); err != nil {
+			t.Error(err)
 		}
 	}
 	page, err := os.ReadFile(filepath.Join(dir, "report.html"))
-	if err != nil || len(page) > 1<<20 {
+	if err != nil || len(page) > 1_000_000 {
 		t.Errorf("the page has %d bytes, %v", len(page), err)
 	}
 }
