@@ -159,7 +159,7 @@ type Purge struct {
 	StateDir string
 
 	// Isolated is what the node does while it may have missed purges, because it
-	// can reach no other member or has not caught up yet: "revalidate" asks the
+	// can't reach most of the members or has not caught up yet: "revalidate" asks the
 	// origin before each use of what is stored, "serve" serves it nevertheless.
 	// Empty: "revalidate".
 	Isolated string

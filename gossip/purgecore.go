@@ -2,7 +2,6 @@ package gossip
 
 import (
 	"cmp"
-	"log/slog"
 	"math/rand/v2"
 	"slices"
 	"time"
@@ -48,7 +47,7 @@ type logCore struct {
 
 	tickedAt time.Duration // when time passed last; 0: never
 	synced   bool          // with one member at least
-	aloneAt  time.Duration // since when nobody is reachable
+	aloneAt  time.Duration // when most of the members were reachable last
 	lastSync time.Duration // when this member was last known to be in step
 	state    SyncState
 	since    time.Duration // of state
@@ -89,31 +88,21 @@ const (
 	maxPullRetry   = 5 * time.Second
 	maxPulls       = 4
 	syncBudget     = 2 * time.Second  // of a start, until one serves without
-	isolatedAfter  = 30 * time.Second // without a reachable member
+	isolatedAfter  = 30 * time.Second // without most of the members
+	keepCounted    = time.Hour        // a failed member among those that most is taken of
 	asleepAfter    = 2 * time.Second  // without a tick, of which there is one a second at least; others find a member failed, and wait no more, after 2.5 s
 	decodedFor     = time.Minute      // changes are kept decoded, for Carry
 	catchUpLen     = 4 << 20
 	catchUpRecords = 10_000
 )
 
-// SyncState says how far this member can be trusted to know every change.
-type SyncState string
-
-// The states.
-const (
-	SyncSynced   SyncState = "synced"   // nothing is known to be missing
-	SyncSyncing  SyncState = "syncing"  // asking members that were out of reach, or for the first time
-	SyncIsolated SyncState = "isolated" // no member can be reached: changes may be missed without a sign
-)
-
-// SyncStates lists all states.
-func SyncStates() []SyncState { return []SyncState{SyncSynced, SyncSyncing, SyncIsolated} }
-
 // logPeer is another member as the log sees it.
 type logPeer struct {
-	name string
-	boot uint64
-	up   bool
+	name   string
+	boot   uint64
+	up     bool
+	downAt time.Duration // since when it is not
+	gone   bool          // for so long that it does not count
 
 	acked    uint64 // of our sequence: all up to it, or not to be sent
 	told     uint64 // the same, as ackedEffect has said
@@ -282,106 +271,6 @@ func (c *logCore) jitter(d time.Duration) time.Duration {
 	return d*9/10 + time.Duration(c.rng.Int64N(int64(d)/5))
 }
 
-// peerUp says that a member can be reached.
-func (c *logCore) peerUp(now time.Duration, name string, boot uint64) {
-	if name == c.self.name {
-		return
-	}
-	p := c.peer(name)
-	known := p != nil
-	if !known {
-		i, _ := slices.BinarySearchFunc(c.peers, name, func(p *logPeer, name string) int { return cmp.Compare(p.name, name) })
-		p = &logPeer{name: name}
-		c.peers = slices.Insert(c.peers, i, p)
-	}
-	if p.up && p.boot == boot {
-		return
-	}
-	was, same := p.up, p.boot == boot
-	if was {
-		c.emit(peerGoneEffect{name: name}) // the process that was waited for is
-	}
-	p.up = true
-	if !same {
-		*p = logPeer{name: name, boot: boot, up: true, shown: map[origin]uint64{}, retry: pullRetry, pulling: p.pulling}
-		// A new process asks for what it missed. What is under way to the others
-		// it may miss there, since they may not have it yet.
-		p.acked = c.own.head
-		for p.acked > c.own.floor {
-			if h, _ := c.own.at(p.acked); h.stamp < c.oldest(now, digestBusyFor) {
-				break
-			}
-			p.acked--
-		}
-	}
-	p.sent, p.beyond = p.acked, nil
-	p.tries, p.resendAt = 0, 0
-	if p.sent < c.own.head {
-		p.resendAt = now
-	}
-	if known && !was || c.cfg.expect && !c.synced {
-		// It was out of reach, or we were: it may know what we missed.
-		p.doubt = true
-		p.pullAt, p.askAt = now, now
-	} else {
-		c.sendDigest(now, p)
-	}
-	c.tick(now)
-}
-
-// peerDown says that a member can't be reached. One that left is not expected
-// to come back.
-func (c *logCore) peerDown(now time.Duration, name string, left bool) {
-	p := c.peer(name)
-	if p == nil {
-		return
-	}
-	if p.up || left {
-		c.emit(peerGoneEffect{name, left})
-	}
-	p.up, p.doubt, p.slept, p.pullAt, p.ackAt, p.resendAt = false, false, false, 0, 0, 0
-	if left {
-		c.peers = slices.DeleteFunc(c.peers, func(q *logPeer) bool { return q == p })
-	}
-	if !c.reachable() {
-		c.aloneAt = now
-	}
-	c.review(now)
-}
-
-func (c *logCore) reachable() bool {
-	return slices.ContainsFunc(c.peers, func(p *logPeer) bool { return p.up })
-}
-
-// review decides the state anew.
-func (c *logCore) review(now time.Duration) {
-	state := SyncSynced
-	switch {
-	case slices.ContainsFunc(c.peers, func(p *logPeer) bool { return p.up && p.doubt }):
-		state = SyncSyncing
-	case !c.reachable() && (c.cfg.expect || len(c.peers) > 0):
-		switch {
-		case now >= c.aloneAt+isolatedAfter:
-			state = SyncIsolated
-		case !c.synced && now < syncBudget:
-			state = SyncSyncing
-		}
-	}
-	if state == SyncSynced && c.reachable() {
-		c.lastSync = now
-	}
-	if state == c.state {
-		return
-	}
-	c.state, c.since = state, now
-	level := slog.LevelInfo
-	if state == SyncIsolated {
-		level = slog.LevelWarn
-	}
-	c.emit(logEffect{level, "the log of purges is " + string(state), nil})
-	c.emit(stateEffect{state})
-}
-
 // receive takes a message of the log.
 func (c *logCore) receive(now time.Duration, m logMessage) {
 	p := c.peer(m.from)
@@ -504,18 +393,11 @@ func (c *logCore) expire(now time.Duration) {
 		c.bytes -= before - s.bytes
 	}
 	c.seqs = slices.DeleteFunc(c.seqs, func(s *sequence) bool { return s != c.own && s.stamp < gone })
-}
-
-// woke is told how long this process did not run: it was stopped, or its
-// machine was. It is out of step then as if it had been cut off, and does not
-// learn it from membership.
-func (c *logCore) woke(now, slept time.Duration) {
-	c.emit(logEffect{slog.LevelWarn, "this process has not run for a while: it asks the others what was purged", []any{"for", slept}})
-	for _, p := range c.peers {
-		if p.up {
-			p.doubt, p.slept = true, true
-			p.pulling, p.pullAt = 0, now // an answer that is on its way may be from before
+	if c.majority() {
+		for _, p := range c.peers {
+			p.gone = p.gone || !p.up && now >= p.downAt+keepCounted
 		}
+		c.forget(func(p *logPeer) bool { return now >= p.downAt+keepFailed })
 	}
 }
 
