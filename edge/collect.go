@@ -62,6 +62,10 @@ var partMetrics = []described{
 	{"edged_store_key_change_bytes_total", "Length of these keys.", []string{"tier", "change", "partition"}},
 	{"edged_store_limit_bytes", "The hard limit of edged_store_bytes.", []string{"tier", "partition"}},
 	{"edged_store_evictions_total", "Responses that left the store, by reason.", []string{"tier", "reason", "partition"}},
+	{"edged_store_tags", "Different tags of stored responses.", []string{"tier", "partition"}},
+	{"edged_store_tag_references", "Tags of stored responses, each counted for each response that carries it.", []string{"tier", "partition"}},
+	{"edged_store_tag_bytes", "The part of edged_store_bytes that the index of tags takes, responses' own share apart.", []string{"tier", "partition"}},
+	{"edged_store_untagged_objects", "Stored responses whose tags found no room in the index: a purge by tag takes them out by a walk.", []string{"tier", "partition"}},
 	{"edged_trace_spans_sent_total", "Spans that the collector has taken.", nil},
 	{"edged_trace_spans_dropped_total", "Spans lost because they were too many, or no collector took them.", nil},
 	{"edged_log_lines_dropped_total", "Lines of the log that were lost because they could not be written in time.", nil},
@@ -136,6 +140,10 @@ func (c *collector) Collect(ch chan<- prometheus.Metric) {
 			count("edged_store_key_changes_total", v.Keys, "memory", change, p.Name)
 			count("edged_store_key_change_bytes_total", v.Bytes, "memory", change, p.Name)
 		}
+		gauge("edged_store_tags", float64(ss.Tags), "memory", p.Name)
+		gauge("edged_store_tag_references", float64(ss.TagRefs), "memory", p.Name)
+		gauge("edged_store_tag_bytes", float64(ss.TagBytes), "memory", p.Name)
+		gauge("edged_store_untagged_objects", float64(ss.Untagged), "memory", p.Name)
 		for reason, v := range map[string]uint64{
 			"capacity": ss.Evicted.Small + ss.Evicted.Main, "variants": ss.Evicted.Variants,
 			"replaced": ss.Replaced, "purged": ss.Purged, "removed": ss.Removed,

@@ -54,7 +54,7 @@ type Node struct {
 	uncacheable uncacheable
 	epochs      store.Epochs // what was purged, against what is stored or fetched
 	purgeLimit  purgeLimit
-	purged      chan struct{} // holds a token when reclaim has something to do
+	leftovers   leftovers // of purges, to be taken out
 	sync        atomic.Pointer[syncState]
 	prober      prober
 	rechecks    chan struct{} // holds a token for each that is under way
@@ -124,7 +124,7 @@ func New(cfg Config) (_ *Node, err error) {
 	if ps := cfg.Problems(); len(ps) > 0 {
 		return nil, &ConfigError{ps}
 	}
-	n := &Node{cfg: cfg, log: cfg.Logger, started: time.Now(), done: make(chan struct{}), memberSlots: make(chan struct{}, memberBodies), rechecks: make(chan struct{}, maxRechecks), recheckAfter: recheckAfter, purged: make(chan struct{}, 1)}
+	n := &Node{cfg: cfg, log: cfg.Logger, started: time.Now(), done: make(chan struct{}), memberSlots: make(chan struct{}, memberBodies), rechecks: make(chan struct{}, maxRechecks), recheckAfter: recheckAfter, leftovers: leftovers{wake: make(chan struct{}, 1), tags: map[string]struct{}{}}}
 	n.flights.epochs = &n.epochs
 	n.syncChanged(gossip.SyncSynced)
 	n.ctx, n.cancel = context.WithCancel(context.Background())

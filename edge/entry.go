@@ -100,11 +100,17 @@ const (
 
 // tagsOf reads the purge tags of a response: Surrogate-Key and xkey separate
 // them by spaces, Cache-Tag by commas, Cache-Groups (RFC 9875) is a list of
-// strings.
-func tagsOf(h http.Header) []string {
-	var tags []string
+// strings. In place of those that are too many or too long stands
+// store.AnyTag, so that a purge does not miss the response.
+func tagsOf(h http.Header) (tags []string, dropped droppedTags) {
 	add := func(t string) {
-		if t = strings.TrimSpace(t); t != "" && len(t) <= maxTagBytes && len(tags) < maxTags {
+		switch t = strings.TrimSpace(t); {
+		case t == "":
+		case len(t) > maxTagBytes:
+			dropped.long++
+		case len(tags) == maxTags:
+			dropped.many++
+		default:
 			tags = append(tags, strings.Clone(t))
 		}
 	}
@@ -125,6 +131,22 @@ func tagsOf(h http.Header) []string {
 			add(strings.Trim(strings.TrimSpace(t), `"`))
 		}
 	}
+	if dropped != (droppedTags{}) {
+		tags = append(tags, store.AnyTag)
+	}
 	slices.Sort(tags)
-	return slices.Compact(tags)
+	return slices.Compact(tags), dropped
+}
+
+// droppedTags counts tags of a response that were not kept.
+type droppedTags struct{ many, long int }
+
+// tagsOf is tagsOf of a response that is to be stored.
+func (n *Node) tagsOf(h http.Header) []string {
+	tags, dropped := tagsOf(h)
+	if dropped != (droppedTags{}) {
+		n.metrics.droppedTags.WithLabelValues("many").Add(float64(dropped.many))
+		n.metrics.droppedTags.WithLabelValues("long").Add(float64(dropped.long))
+	}
+	return tags
 }

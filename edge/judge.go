@@ -271,7 +271,7 @@ func (n *Node) freshened(fw *forward, up *upstream, old *store.Response) (*store
 	m.parts = metaOf(old).parts // newMeta knows of the first one only
 	return &store.Response{
 		Variant: m.vary, Head: serialiseHead(header), Body: old.Body,
-		Meta: m, MetaBytes: m.metaBytes(), Tags: tagsOf(header),
+		Meta: m, MetaBytes: m.metaBytes(), Tags: n.tagsOf(header),
 	}, rfc9111.Storable(x, fw.site.policy)
 }
 
@@ -284,7 +284,7 @@ func (n *Node) commit(fw *forward, out *outcome, pending int) {
 		return
 	}
 	absence := rfc9111.IsAbsence(out.status)
-	tags := tagsOf(out.kept)
+	tags := n.tagsOf(out.kept)
 	var whole *store.Response
 	key := ""
 	switch {

@@ -53,20 +53,22 @@ type bloomCounters struct {
 type metrics struct {
 	reg *prometheus.Registry
 
-	requests  *prometheus.CounterVec
-	duration  *prometheus.HistogramVec
-	origin    *prometheus.CounterVec
-	collapsed *prometheus.CounterVec
-	rpcs      *prometheus.CounterVec
-	busy      *prometheus.CounterVec
-	backedOff *prometheus.CounterVec
-	probes    *prometheus.CounterVec
-	missed    *prometheus.CounterVec
-	purges    *prometheus.CounterVec
-	purgeTime prometheus.Histogram
-	unstored  *prometheus.CounterVec
-	rejected  *prometheus.CounterVec
-	conns     *prometheus.GaugeVec
+	requests    *prometheus.CounterVec
+	duration    *prometheus.HistogramVec
+	origin      *prometheus.CounterVec
+	collapsed   *prometheus.CounterVec
+	rpcs        *prometheus.CounterVec
+	busy        *prometheus.CounterVec
+	backedOff   *prometheus.CounterVec
+	probes      *prometheus.CounterVec
+	missed      *prometheus.CounterVec
+	purges      *prometheus.CounterVec
+	purgeTime   prometheus.Histogram
+	unstored    *prometheus.CounterVec
+	reclaims    *prometheus.CounterVec
+	droppedTags *prometheus.CounterVec
+	rejected    *prometheus.CounterVec
+	conns       *prometheus.GaugeVec
 
 	evictedConns *prometheus.CounterVec
 
@@ -108,6 +110,14 @@ func newMetrics(cfg *Config) *metrics {
 	m.backedOff = counter("edged_peer_backed_off_total", "Peer requests not sent because the peer had failed lately.", "peer")
 	m.busy = counter("edged_peer_busy_total", "Peer requests not sent because too many were in flight to that peer.", "peer")
 	m.purges = counter("edged_purges_total", "Purges by kind and result: complete when every member has acknowledged in time, accepted when nobody was waited for.", "kind", "result")
+	m.reclaims = counter("edged_purge_reclaims_total", "Times that what purges had covered was taken out of the store: by the index what has a tag, or by a walk over everything.", "by")
+	for _, by := range []string{"tag", "walk"} {
+		m.reclaims.WithLabelValues(by)
+	}
+	m.droppedTags = counter("edged_tags_dropped_total", "Tags of responses that were not kept, because they were too many or too long: any purge by tag covers such a response.", "reason")
+	for _, reason := range []string{"many", "long"} {
+		m.droppedTags.WithLabelValues(reason)
+	}
 	m.unstored = counter("edged_unstored_responses_total", "Storable responses that were not stored, by reason.", "reason")
 	m.rejected = counter("edged_rejected_requests_total", "Requests refused before they had a key, by reason.", "reason")
 	m.conns = prometheus.NewGaugeVec(prometheus.GaugeOpts{Name: "edged_connections", Help: "Open connections by listener."}, []string{"listener"})

@@ -1,7 +1,6 @@
 package edge
 
 import (
-	"context"
 	"net/http"
 	"slices"
 	"strings"
@@ -39,7 +38,7 @@ func (n *Node) applyChange(c gossip.Change) {
 // apply carries out a purge on this node: when it returns, nothing that it
 // covers is served, joined or stored any more that was asked for before. What
 // is covered is found out at each look-up (store.Epochs), and taken out behind
-// (reclaim); single URLs, and everything, are taken out at once.
+// (reclaim.go); single URLs, and everything, are taken out at once.
 func (n *Node) apply(p *store.Purge) {
 	now := time.Now()
 	n.epochs.Add(p, now)
@@ -51,6 +50,7 @@ func (n *Node) apply(p *store.Purge) {
 		}
 	}
 	if p.Absences {
+		n.leftovers.add(p, n.store.Tagged, now)
 		return
 	}
 	if !p.Soft && (p.All || len(p.Hosts) > 0 || len(p.Prefixes) > 0) {
@@ -59,12 +59,7 @@ func (n *Node) apply(p *store.Purge) {
 	if p.All && !p.Soft {
 		n.clear()
 	}
-	if p.All || p.Soft || len(p.Tags)+len(p.Hosts)+len(p.Prefixes) > 0 {
-		select {
-		case n.purged <- struct{}{}:
-		default:
-		}
-	}
+	n.leftovers.add(p, n.store.Tagged, now)
 }
 
 // coversURL reports whether a purge covers whatever is stored under a URL.
@@ -89,48 +84,6 @@ func (n *Node) clear() {
 		s.mu.Unlock()
 		n.gossip.Publish(part, next)
 	}
-}
-
-// The walk rests after reclaimStep responses, some 100 µs, for reclaimRest
-// times what they took, so that it takes a tenth of a processor; not for longer than
-// reclaimLongest, since on a busy machine most of that was not its own time.
-const (
-	reclaimStep    = 128
-	reclaimRest    = 9
-	reclaimLongest = 10 * time.Millisecond
-)
-
-// reclaim takes out, or marks as stale, what purges have covered. One walk over
-// the store does for all purges that came before it.
-func (n *Node) reclaim(ctx context.Context) {
-	for {
-		select {
-		case <-ctx.Done():
-			return
-		case <-n.purged:
-		}
-		n.walk()
-	}
-}
-
-// walk is one walk of reclaim.
-func (n *Node) walk() {
-	gen, now := n.epochs.Generation(), time.Now()
-	seen, began := 0, now
-	n.store.Purge(func(url string, r *store.Response) *store.Response {
-		if seen++; seen%reclaimStep == 0 {
-			time.Sleep(min(reclaimRest*time.Since(began), reclaimLongest))
-			began = time.Now()
-		}
-		switch v, gen := n.epochs.Judge(url, r); v {
-		case store.Gone:
-			return nil
-		case store.Stale:
-			return n.soften(r, gen, now)
-		}
-		return r
-	})
-	n.epochs.Walked(gen, time.Now())
 }
 
 // valid returns those of the stored responses under a key that no purge has

@@ -92,7 +92,8 @@ func BenchmarkEpochs(b *testing.B) {
 
 // BenchmarkPurgeBesideLookups measures look-ups with and without purges, by
 // turns in one run: a tag of 100 000 of 300 000 responses is purged, and
-// look-ups go on until the walk behind it has ended; then as many with no purge.
+// look-ups go on until it is taken out, by the index of tags or by a walk as it was
+// before there was one; then as many with no purge.
 // Keys are asked for by the same popularity in both, so both find the same ones
 // in the processor's caches. Times are of single look-ups that find a response,
 // in the store alone, and as a whole hit; what was purged counts as a miss. Results are in
@@ -145,9 +146,9 @@ func BenchmarkPurgeBesideLookups(b *testing.B) {
 			return true
 		},
 	}
-	for _, what := range []string{"store", "hit"} {
-		look := looks[what]
-		b.Run(what, func(b *testing.B) {
+	for _, c := range []struct{ what, by string }{{"store", "tag"}, {"store", "walk"}, {"hit", "tag"}, {"hit", "walk"}} {
+		look := looks[c.what]
+		b.Run(c.what+"/"+c.by, func(b *testing.B) {
 			var quiet, busy []time.Duration
 			var longest, walk time.Duration
 			at, rounds := 0, 0
@@ -165,10 +166,18 @@ func BenchmarkPurgeBesideLookups(b *testing.B) {
 			for b.Loop() {
 				runtime.GC() // so that each phase begins with as much garbage
 				began := time.Now()
-				n.epochs.Add(&store.Purge{Tags: []string{fmt.Sprint("third-", rounds%3)}}, began)
+				tag := fmt.Sprint("third-", rounds%3)
+				n.epochs.Add(&store.Purge{Tags: []string{tag}}, began)
 				longest = max(longest, time.Since(began))
 				walked := make(chan struct{})
-				go func() { n.walk(); close(walked) }()
+				go func() {
+					if c.by == "tag" {
+						n.reclaimTag(b.Context(), tag)
+					} else {
+						n.walk(b.Context())
+					}
+					close(walked)
+				}()
 				had := len(busy)
 				busy = run(busy, func() bool {
 					select {
@@ -194,7 +203,7 @@ func BenchmarkPurgeBesideLookups(b *testing.B) {
 				}
 			}
 			b.ReportMetric(float64(longest.Microseconds()), "µs/purge-max")
-			b.ReportMetric(walk.Seconds()/float64(rounds), "s/walk")
+			b.ReportMetric(walk.Seconds()/float64(rounds), "s/reclaim")
 		})
 	}
 }

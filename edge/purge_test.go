@@ -66,7 +66,7 @@ func TestPurge_softIsValidatedOnce(t *testing.T) {
 	part := n.partitionOf("/x")
 	n.get(t, "/x").want(t, 200, "x", "stored")
 	for i := range 300 {
-		n.apply(&store.Purge{URLs: []string{k.URL}, Soft: true})
+		n.apply(&store.Purge{Prefixes: []string{k.URL}, Soft: true})
 		var both sync.WaitGroup
 		selected := [2][]*store.Response{}
 		for j := range selected {

@@ -125,7 +125,8 @@ func (n *Node) absenceAt(key, url string, now time.Time, get func(string, time.T
 	}
 	gen, _, head, noted := cutNote(e.Head)
 	if noted && gen != n.epochs.Generation() {
-		if n.epochs.CheckAbsence(gen, url) != store.Valid || n.epochs.Check(gen, url, tagsOf(fieldsOf(head))) != store.Valid {
+		tags, _ := tagsOf(fieldsOf(head))
+		if n.epochs.CheckAbsence(gen, url) != store.Valid || n.epochs.Check(gen, url, tags) != store.Valid {
 			return absence{}, false
 		}
 	}

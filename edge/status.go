@@ -13,6 +13,7 @@ import (
 	"edged/edge/admin"
 	"edged/edge/negative"
 	"edged/edge/rfc9111"
+	"edged/edge/store"
 	"edged/gossip"
 	"edged/peerfilter"
 	"edged/shield"
@@ -249,6 +250,17 @@ func observedRate(b admin.Bloom) float64 {
 	return 0
 }
 
+// shownTags are a response's tags for somebody to read.
+func shownTags(tags []string) []string {
+	shown := slices.Clone(tags)
+	for i, t := range shown {
+		if t == store.AnyTag {
+			shown[i] = "(and more: any purge by tag covers it)"
+		}
+	}
+	return shown
+}
+
 // explain tells what a request would meet here.
 func (n *Node) explain(_ context.Context, method, rawURL string, header http.Header) (admin.Explanation, error) {
 	rq, err := n.explained(method, rawURL, header)
@@ -295,7 +307,7 @@ func (n *Node) explain(_ context.Context, method, rawURL string, header http.Hea
 		}
 		e.Stored = append(e.Stored, admin.Stored{
 			Status: int(m.Status), Variant: v.Variant, StoredAt: m.ResponseTime, AgeSeconds: m.Age(now).Seconds(),
-			TTLSeconds: ttl.Seconds(), Bytes: v.Body.Len(), Tags: v.Tags, Matches: v == selected,
+			TTLSeconds: ttl.Seconds(), Bytes: v.Body.Len(), Tags: shownTags(v.Tags), Matches: v == selected,
 		})
 	}
 	absent, remembered := n.remembered(rq, now, n.negative.Peek)

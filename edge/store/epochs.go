@@ -31,6 +31,10 @@ const (
 	Gone                 // a hard one does, or it can't be told any more
 )
 
+// AnyTag is carried by a response in place of tags that it has and that are not
+// kept: a purge of any tag covers it. No field of HTTP can contain it.
+const AnyTag = "\x00"
+
 // Epochs orders responses against purges. Purges are numbered; what is purged
 // is marked with the number, by URL, tag, prefix and host, and a response is
 // covered by a purge when a mark that fits it is newer than the moment from
@@ -68,7 +72,7 @@ type Epochs struct {
 	prefixes map[string]mark
 	lengths  []prefixLen // of the prefixes, the shortest first
 	created  map[string]uint64
-	newTag   uint64 // number of the newest purge by tag
+	anyTag   mark // the newest purges by tag, whichever
 	queue    []queued
 	horizon  uint64 // purges up to it may be forgotten
 	walked   uint64 // purges up to it have been carried out on all that was stored
@@ -143,7 +147,7 @@ func (e *Epochs) Add(p *Purge, now time.Time) {
 			e.all.set(p.Soft, gen)
 		}
 		if len(p.Tags) > 0 {
-			e.newTag = gen
+			e.anyTag.set(p.Soft, gen)
 		}
 	}
 	// Whoever sees the number finds the marks: under mu, and those in recent.
@@ -185,7 +189,7 @@ func (r *recent) none(since uint64, url string, tags []string) bool {
 	}
 	if r.tags.Load() > since {
 		for _, t := range tags {
-			if r.slot(&r.tagSlots, t).Load() > since {
+			if t == AnyTag || r.slot(&r.tagSlots, t).Load() > since {
 				return false
 			}
 		}
@@ -301,6 +305,9 @@ func (e *Epochs) checkLocked(since uint64, url string, tags []string) Verdict {
 	}
 	if len(e.tags) > 0 {
 		for _, t := range tags {
+			if t == AnyTag {
+				see(e.anyTag)
+			}
 			see(e.tags[t])
 		}
 	}
@@ -340,7 +347,7 @@ func (e *Epochs) CheckFlight(since uint64, url string) bool {
 	}
 	e.mu.RLock()
 	defer e.mu.RUnlock()
-	return e.newTag <= since && e.absenceLocked(since, url) == Valid
+	return max(e.anyTag.hard, e.anyTag.soft) <= since && e.absenceLocked(since, url) == Valid
 }
 
 // Commit calls put when a response that was asked for when since was the

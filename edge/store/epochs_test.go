@@ -224,3 +224,38 @@ func TestHostOf(t *testing.T) {
 		}
 	}
 }
+
+// A response that has more tags than it carries is covered by a purge of any,
+// as the newest of each sort says.
+func TestEpochs_anyTag(t *testing.T) {
+	const url = "http://h/a"
+	tags := []string{AnyTag, "red"}
+	now := time.Unix(1000, 0)
+	for _, c := range []struct {
+		name string
+		p    Purge
+		want Verdict
+	}{
+		{"its tag", Purge{Tags: []string{"red"}}, Gone},
+		{"another tag", Purge{Tags: []string{"blue"}}, Gone},
+		{"another tag softly", Purge{Tags: []string{"blue"}, Soft: true}, Stale},
+		{"another URL", Purge{URLs: []string{"http://h/b"}}, Valid},
+		{"another host", Purge{Hosts: []string{"g"}}, Valid},
+	} {
+		var e Epochs
+		e.Add(&Purge{Tags: []string{"green"}}, now)
+		before := e.Generation()
+		e.Add(&c.p, now)
+		if v := e.Check(before, url, tags); v != c.want {
+			t.Errorf("%s: verdict %v, want %v", c.name, v, c.want)
+		}
+		r := &Response{Tags: tags}
+		r.SeenAt(before)
+		if v, _ := e.Judge(url, r); v != c.want {
+			t.Errorf("%s: judged %v, want %v", c.name, v, c.want)
+		}
+		if ok := e.Commit(before, url, tags, false, func(uint64, bool) {}); ok != (c.want != Gone) {
+			t.Errorf("%s: committed %v", c.name, ok)
+		}
+	}
+}

@@ -222,14 +222,13 @@ const tagStep = 64
 
 // purgeTag is purge for those that the index has under a tag, from the newest
 // to the oldest. Its place in the list is a link without a response.
-func (p *partition) purgeTag(name string, judge func(url string, r *Response) *Response) (sum Purged, all bool) {
+func (p *partition) purgeTag(name string, judge func(url string, r *Response) *Response) (sum Purged) {
 	p.mu.Lock()
 	x := p.tags
-	all = x.absent == 0
 	t := x.find(name)
 	if t == nil {
 		p.mu.Unlock()
-		return sum, all
+		return sum
 	}
 	place := &tagLink{tag: t}
 	place.insert(nil)
@@ -249,7 +248,7 @@ func (p *partition) purgeTag(name string, judge func(url string, r *Response) *R
 		}
 		clear(es)
 	}
-	return sum, all
+	return sum
 }
 
 // pass moves a purge's place behind the next links, and appends the keys of
@@ -286,20 +285,19 @@ func (p *partition) tagged(name string) (n int, all bool) {
 }
 
 // PurgeTag is Purge for the responses that carry a tag. Its time follows their
-// number, not that of all that is stored. all is false when some responses are
-// not in the index, for want of room; they are not judged.
+// number, not that of all that is stored. Those that are not in the index, for
+// want of room, are not judged: Tagged says whether there are any.
 //
 // What is stored under the tag when PurgeTag is called is judged, or else what
 // took its place meanwhile.
-func (s *Store) PurgeTag(tag string, judge func(url string, r *Response) *Response) (sum Purged, all bool) {
-	all = true
+func (s *Store) PurgeTag(tag string, judge func(url string, r *Response) *Response) Purged {
+	var sum Purged
 	for _, p := range s.parts {
-		done, whole := p.purgeTag(tag, judge)
+		done := p.purgeTag(tag, judge)
 		sum.Dropped += done.Dropped
 		sum.Marked += done.Marked
-		all = all && whole
 	}
-	return sum, all
+	return sum
 }
 
 // Tagged returns how many stored responses carry a tag, at once; all is false
