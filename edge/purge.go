@@ -30,6 +30,8 @@ func (n *Node) applyChange(c gossip.Change) {
 		if c.Kind == gossip.KindCreated {
 			n.catalogCreated(c.URLs, stampTime(c.Stamp))
 		}
+	case gossip.KindTombstone:
+		n.bury(c.URLs, stampTime(c.Stamp))
 	case gossip.KindCatalog:
 		n.applyCatalog(c)
 	}

@@ -5,6 +5,7 @@ import (
 	"crypto/subtle"
 	"errors"
 	"net/http"
+	"strconv"
 	"strings"
 	"time"
 
@@ -21,6 +22,9 @@ const (
 	// the client waits for it, so that no member answers it from before.
 	invalidateWait = 250 * time.Millisecond
 )
+
+// reasonDeleted is the reason of a purge of what is gone at the origin.
+const reasonDeleted = "deleted"
 
 // purgeKinds are the label values of edged_purges_total.
 var purgeKinds = []string{"url", "tag", "prefix", "host", "all", "created", "method", "catalog"}
@@ -107,6 +111,16 @@ func (n *Node) purgeRequested(ctx context.Context, req admin.PurgeRequest, watch
 		g.Hosts = append(g.Hosts, n.withoutOwnPort(host))
 	}
 	kind := "url"
+	switch req.Reason {
+	case "":
+	case reasonDeleted:
+		if len(keys) == 0 || len(g.Tags)+len(g.Prefixes)+len(g.Hosts) > 0 || g.All || g.Soft {
+			return admin.PurgeResult{}, &admin.Error{Status: http.StatusBadRequest, Text: "reason deleted is for URLs alone: what else was deleted is not known one by one"}
+		}
+		g.Kind = gossip.KindTombstone
+	default:
+		return admin.PurgeResult{}, &admin.Error{Status: http.StatusBadRequest, Text: "reason " + strconv.Quote(req.Reason) + ": want deleted, or none"}
+	}
 	switch {
 	case req.All:
 		kind = "all"

@@ -2,6 +2,7 @@ package edge
 
 import (
 	"net/http"
+	"net/netip"
 	"slices"
 	"strconv"
 	"strings"
@@ -82,6 +83,33 @@ func (n *Node) rememberAbsence(fw *forward, key string, out *outcome, chunks [][
 	}
 	if stored, _ := n.negative.Put(key, fw.client, e, now); !stored {
 		n.metrics.unstored.WithLabelValues(unstoredRefused).Inc()
+	}
+}
+
+// bury purges URLs that were deleted at their origin, and remembers that they
+// are absent, for negative.ttl: the next requests need not reach the origin to
+// learn it. What was on its way before is not stored, as with any purge; what
+// was created since, on whatever member, stays.
+func (n *Node) bury(urls []string, at time.Time) {
+	now := time.Now()
+	n.epochs.Add(&store.Purge{URLs: urls}, now)
+	for _, u := range urls {
+		k := n.keyOf(u)
+		n.store.Remove(n.partitionOf(pathOfKey(u)), &k)
+		s := n.sites.Load().find(store.HostOf(u))
+		if s == nil || s.policy.NegativeTTL == 0 {
+			n.negative.Delete(u, now)
+			continue
+		}
+		// In place of an older absence, which may be stale or one of several
+		// variants. It is refused when the URL was created, or stored here, after
+		// it was deleted, though the news came before; and when that can't be
+		// told, within a millisecond or what the members' clocks differ by. Then
+		// the origin is asked.
+		n.negative.Put(u, netip.Addr{}, negative.Entry{
+			Status: http.StatusNotFound, Head: "Content-Type: text/plain; charset=utf-8\r\n", Body: []byte("404 Not Found: this was deleted\n"),
+			From: negative.FromPurge, Stored: now, Expires: now.Add(s.policy.NegativeTTL), Asked: at, Site: s.Name,
+		}, now)
 	}
 }
 

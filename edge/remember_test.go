@@ -186,3 +186,65 @@ func TestAbsence_reuse(t *testing.T) {
 		})
 	}
 }
+
+// What was deleted at the origin, and purged with that reason, is absent on
+// every member at once, outlives what was on its way, and ends by a creation,
+// also by one whose news came first.
+func TestDeleted_isAbsent(t *testing.T) {
+	held, asked := make(chan struct{}), make(chan struct{}, 1)
+	o := newOrigin(t, func(w http.ResponseWriter, r *http.Request) {
+		w.Header().Set("Cache-Control", "max-age=3600")
+		if r.URL.Path == "/slow" {
+			asked <- struct{}{}
+			<-held
+		}
+		fmt.Fprint(w, r.URL.Path)
+	})
+	nodes := startCluster(t, 3, o.URL, func(c *Config) { c.Negative.TTL = time.Hour })
+	for _, n := range nodes {
+		n.get(t, "/x").want(t, 200, "/x")
+	}
+	slow := make(chan answer)
+	go func() { slow <- nodes[1].get(t, "/slow") }()
+	<-asked
+	// What was stored in the millisecond of the deletion may have been so after it.
+	stored := time.Now()
+	eventually(t, "time goes on", func() bool { return time.Since(stored) > 2*time.Millisecond })
+	res, err := nodes[0].purgeRequested(t.Context(), admin.PurgeRequest{
+		URLs: []string{"http://www.example.com/x", "http://www.example.com/slow"}, Reason: "deleted",
+	}, nil)
+	if err != nil || len(res.Missing) > 0 {
+		t.Fatalf("%+v, %v", res, err)
+	}
+	close(held)
+	(<-slow).want(t, 200, "/slow")
+	before := o.requests.Load()
+	for _, n := range nodes {
+		for _, p := range []string{"/x", "/slow"} {
+			n.get(t, p).want(t, 404, "404 Not Found: this was deleted\n", "detail=negative")
+		}
+	}
+	if got := o.requests.Load() - before; got != 0 {
+		t.Errorf("%d requests reached the origin", got)
+	}
+	e, err := nodes[2].explain(t.Context(), "GET", "http://www.example.com/x", http.Header{})
+	if err != nil || !strings.Contains(fmt.Sprintf("%+v", e), "the purge said 404 at ") {
+		t.Errorf("%+v, %v", e, err)
+	}
+	if _, err := nodes[1].created(t.Context(), []string{"http://www.example.com/x"}); err != nil {
+		t.Fatal(err)
+	}
+	nodes[2].bury([]string{"http://www.example.com/x"}, time.Now().Add(-time.Minute))
+	for _, n := range nodes {
+		n.get(t, "/x").want(t, 200, "/x")
+	}
+	for _, req := range []admin.PurgeRequest{
+		{URLs: []string{"http://www.example.com/x"}, Reason: "because"},
+		{Tags: []string{"a"}, Reason: "deleted"}, {All: true, Reason: "deleted"},
+		{URLs: []string{"http://www.example.com/x"}, Soft: true, Reason: "deleted"},
+	} {
+		if _, err := nodes[0].purgeRequested(t.Context(), req, nil); err == nil || err.(*admin.Error).Status != http.StatusBadRequest {
+			t.Errorf("%+v: %v", req, err)
+		}
+	}
+}

@@ -352,7 +352,7 @@ func (n *Node) explain(_ context.Context, method, rawURL string, header http.Hea
 	} else if remembered && len(variants) == 0 {
 		reuse, rule := absent.decide(rq.dirs, now, rq.site.policy)
 		step("negative", fmt.Sprintf("a remembered absence: the %s said %d at %s, and it holds until %s", absent.From, absent.Status,
-			absent.Stored.UTC().Format(time.RFC3339), absent.Expires.UTC().Format(time.RFC3339)), "negative.ttl or the response's own lifetime")
+			absent.Stored.UTC().Format(time.RFC3339), absent.Expires.UTC().Format(time.RFC3339)), absenceRule(absent.From))
 		if reuse != rfc9111.Fresh {
 			step("decide", reuse.String(), rule)
 		}
@@ -396,6 +396,14 @@ func (n *Node) explain(_ context.Context, method, rawURL string, header http.Hea
 	}
 	step("filters", "may be stored at "+strings.Join(names, ", "), "filter")
 	return would("ask %s, and then %s", strings.Join(names, ", "), next)
+}
+
+// absenceRule tells what gave a remembered absence its lifetime.
+func absenceRule(from negative.From) string {
+	if from == negative.FromPurge {
+		return "a purge with reason deleted, and negative.ttl"
+	}
+	return "negative.ttl or the response's own lifetime"
 }
 
 // selection tells what is stored under a key, and whether a request's fields

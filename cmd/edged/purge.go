@@ -21,6 +21,7 @@ type purgeCmd struct {
 	Hosts    []string `name:"host" sep:"none" placeholder:"HOST" help:"Everything of this host; may be repeated."`
 	All      bool     `help:"Everything."`
 	Soft     bool     `help:"Make it stale rather than remove it: the next request validates it."`
+	Deleted  bool     `help:"The URLs are gone at the origin: they are absent from now on, for as long as negative.ttl says."`
 	Wait     string   `enum:"all,none" default:"all" help:"Whose acknowledgement to wait for: all or none (${default})."`
 	adminFlags
 }
@@ -34,6 +35,7 @@ Examples:
 
     edged purge http://www.example.com/a.css
     edged purge --tag product-42 --tag prices --soft
+    edged purge --deleted http://www.example.com/old.html
     edged purge --prefix http://www.example.com/static/ --wait none
 
 Exit code: 0 when every member has acknowledged (or --wait none), 1 when one has not, 2 for wrong usage.`
@@ -49,6 +51,9 @@ func (c *purgeCmd) Run(p *process) error {
 		All:      c.All,
 		Soft:     c.Soft,
 		Wait:     c.Wait,
+	}
+	if c.Deleted {
+		req.Reason = "deleted"
 	}
 	if len(req.URLs)+len(req.Tags)+len(req.Prefixes)+len(req.Hosts) == 0 && !req.All {
 		return usagef("nothing to purge: want URLs, --tag, --prefix, --host or --all")

@@ -291,8 +291,9 @@ type PurgeRequest struct {
 	Prefixes []string `json:"prefixes"` // of the whole URL
 	Hosts    []string `json:"hosts"`
 	All      bool     `json:"all"`
-	Soft     bool     `json:"soft"` // make stale rather than remove
-	Wait     string   `json:"wait"` // "all" (the default): until every member has acknowledged; "none"
+	Soft     bool     `json:"soft"`   // make stale rather than remove
+	Reason   string   `json:"reason"` // "deleted": the URLs are gone at the origin, and absent until negative.ttl is over; empty: none
+	Wait     string   `json:"wait"`   // "all" (the default): until every member has acknowledged; "none"
 
 	By string `json:"-"` // who asks, for the log
 }

@@ -65,11 +65,15 @@ type From uint8
 const (
 	FromOrigin From = iota
 	FromShield
+	FromPurge // an operator, who knows that it is gone
 )
 
 func (f From) String() string {
-	if f == FromShield {
+	switch f {
+	case FromShield:
 		return "shield"
+	case FromPurge:
+		return "purge"
 	}
 	return "origin"
 }
