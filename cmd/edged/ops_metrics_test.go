@@ -90,11 +90,18 @@ func (e exposition) add(text string) {
 }
 
 // exposed starts two nodes that know each other, so that what is there once
-// for each peer is there, too.
+// for each peer is there, too; one has a site with a catalog.
 func exposed(t *testing.T) exposition {
 	t.Helper()
 	a := startNode(t, alone("http://127.0.0.1:1")...)
-	b := startNode(t, append(alone("http://127.0.0.1:1"), "--name", "b", "--join", a.ready.Gossip)...)
+	file := filepath.Join(t.TempDir(), "b.yaml")
+	writeFile(t, file, fmt.Sprintf(`name: b
+listen: { address: "127.0.0.1:0" }
+admin: { address: "127.0.0.1:0" }
+cluster: { gossip: "127.0.0.1:0", peer: "127.0.0.1:0", join: [%q] }
+sites: [{ name: www, origin: { urls: ["http://127.0.0.1:1"] }, catalog: { file: %q, mode: observe } }]
+`, a.ready.Gossip, file), 0o600)
+	b := startNode(t, "-c", file)
 	e := exposition{}
 	eventually(t, func() error {
 		text := get(t, "http://"+b.ready.Admin+"/metrics").body
