@@ -11,6 +11,7 @@ import (
 
 	"edged/edge/admin"
 	"edged/edge/rfc9111"
+	"edged/edge/store"
 	"edged/gossip"
 )
 
@@ -153,6 +154,15 @@ func (n *Node) spreadAnswer(ctx context.Context, kind, by string, g gossip.Chang
 	if err := n.admitPurge(&g); err != nil {
 		return admin.PurgeResult{}, err
 	}
+	stored, more := n.storedUnder(&g)
+	counted := func(res admin.PurgeResult) admin.PurgeResult {
+		res.Stored, res.StoredMore = stored, more
+		return res
+	}
+	follower := watch
+	if watch != nil {
+		follower = &admin.PurgeWatch{Begun: func(res admin.PurgeResult) { watch.Begun(counted(res)) }, Changed: watch.Changed}
+	}
 	if behind {
 		s, err := n.enter(kind, []gossip.Change{g})
 		if s == nil {
@@ -160,7 +170,7 @@ func (n *Node) spreadAnswer(ctx context.Context, kind, by string, g gossip.Chang
 		}
 		n.metrics.purges.WithLabelValues(kind, "accepted").Inc()
 		n.audit(kind, by, &g, s)
-		res := resultOf(s)
+		res := counted(resultOf(s))
 		if watch != nil {
 			watch.Begun(res)
 		}
@@ -169,12 +179,42 @@ func (n *Node) spreadAnswer(ctx context.Context, kind, by string, g gossip.Chang
 	}
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), purgeWait)
 	defer cancel()
-	s := n.spread(ctx, kind, watch, g)
+	s := n.spread(ctx, kind, follower, g)
 	if s == nil {
 		return admin.PurgeResult{}, errNotTaken()
 	}
 	n.audit(kind, by, &g, s)
-	return resultOf(s), nil
+	return counted(resultOf(s)), nil
+}
+
+// storedUnder returns how many stored responses a change names at the moment,
+// each counted for each URL and tag that does; nil when only a walk can tell. more
+// is set when there may be others.
+func (n *Node) storedUnder(c *gossip.Change) (stored *int, more bool) {
+	if c.Kind != gossip.KindPurge || len(c.Prefixes)+len(c.Hosts) > 0 && !c.All {
+		return nil, false
+	}
+	sum := 0
+	if c.All {
+		for i := range n.cfg.Cache.Partitions {
+			sum += n.store.Stats(i).Objects
+		}
+		return &sum, false
+	}
+	for _, u := range c.URLs {
+		k := n.keyOf(u)
+		sum += len(n.store.Get(n.partitionOf(pathOfKey(u)), &k))
+	}
+	for _, t := range c.Tags {
+		m, _ := n.store.Tagged(t)
+		sum += m
+	}
+	if len(c.Tags) > 0 {
+		// Those that have more tags than are kept, or are not in the index.
+		m, all := n.store.Tagged(store.AnyTag)
+		more = m > 0 || !all
+	}
+	return &sum, more
 }
 
 // errNotTaken is the answer when a change could not be entered in the log, as

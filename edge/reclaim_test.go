@@ -171,3 +171,36 @@ func manyTags(n int) string {
 	}
 	return b.String()
 }
+
+// The answer to a purge says how many stored responses it names, and the list of
+// tags agrees.
+func TestPurge_tellsHowManyAreStored(t *testing.T) {
+	o := originWithTags(t, func(path string) []string {
+		return []string{"all", "half-" + path[len(path)-1:], manyTags(len(path) / 5 * maxTags)}
+	})
+	n := startNode(t, testConfig("edge-a", o.URL))
+	for i := range 6 {
+		n.get(t, fmt.Sprint("/", i%2)+strings.Repeat("x", i)+fmt.Sprint(i%2)).want(t, 200, "x", "stored")
+	}
+	for _, c := range []struct{ body, want string }{
+		{`{"tags":["unknown"],"soft":true}`, `"nodes":[],"stored":0,"stored_more":true}`}, // four have more tags than are kept
+		{`{"tags":["half-1"],"soft":true}`, `"nodes":[],"stored":3,"stored_more":true}`},
+		{`{"tags":["all","half-1"],"soft":true}`, `"nodes":[],"stored":9,"stored_more":true}`},
+		{`{"urls":["http://www.example.com/00","http://www.example.com/none"]}`, `"nodes":[],"stored":1}`},
+		{`{"urls":["http://www.example.com/00"],"wait":"none"}`, `"nodes":[],"stored":0}`},
+		{`{"hosts":["www.example.org"]}`, `"nodes":[]}`},
+		{`{"prefixes":["http://www.example.org/"],"tags":["all"],"soft":true}`, `"nodes":[]}`},
+		{`{"all":true}`, `"nodes":[],"stored":5}`},
+		{`{"tags":["all"]}`, `"nodes":[],"stored":0}`},
+	} {
+		status, answer := n.adminCall(t, "POST", "/v1/purge", c.body, "Content-Type", "application/json")
+		if answer = strings.Join(strings.Fields(answer), ""); status != 200 || !strings.HasSuffix(answer, c.want) {
+			t.Errorf("%s: %d %s, want %s", c.body, status, answer, c.want)
+		}
+	}
+	n.get(t, "/0")
+	n.get(t, "/1")
+	if _, answer := n.adminCall(t, "GET", "/v1/tags?n=1", ""); !strings.HasPrefix(strings.Join(strings.Fields(answer), ""), `{"tags":[{"tag":"all","stored":2}],"distinct":3,"references":4,"bytes":`) {
+		t.Error(answer)
+	}
+}

@@ -35,6 +35,7 @@ func (n *Node) adminNode() admin.Node {
 		Feed:          n.feed,
 		Explain:       n.explain,
 		Keys:          n.keys,
+		Tags:          n.tags,
 		Purge:         n.purgeRequested,
 		PurgeProgress: n.purgeProgress,
 		Created:       n.created,
@@ -248,6 +249,22 @@ func observedRate(b admin.Bloom) float64 {
 		return float64(b.PositiveMiss) / float64(d)
 	}
 	return 0
+}
+
+// tags lists the largest tags of what is stored here.
+func (n *Node) tags(most int) admin.Tags {
+	var t admin.Tags
+	for i := range n.cfg.Cache.Partitions {
+		s := n.store.Stats(i)
+		t.Distinct += s.Tags // one of several partitions counts in each
+		t.References += s.TagRefs
+		t.Bytes += s.TagBytes
+		t.Untagged += s.Untagged
+	}
+	for _, c := range n.store.LargestTags(most) {
+		t.Tags = append(t.Tags, admin.TagCount{Tag: shownTags([]string{c.Tag})[0], Stored: c.Responses})
+	}
+	return t
 }
 
 // shownTags are a response's tags for somebody to read.

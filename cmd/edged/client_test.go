@@ -204,6 +204,16 @@ func TestPurge(t *testing.T) {
 	if got.code != exitOK || got.out != "purge p1: 3 of 3 members have acknowledged\n" {
 		t.Errorf("purge: %+v", got)
 	}
+	stored := 12
+	for more, want := range map[bool]string{
+		false: "purge p1: 1 of 1 members have acknowledged; the node asked had 12 stored responses of it\n",
+		true:  "purge p1: 1 of 1 members have acknowledged; the node asked had 12 stored responses of it, or more\n",
+	} {
+		s := stubAdmin(t, "/v1/purge", 200, admin.PurgeResult{ID: "p1", Members: 1, Acked: 1, Stored: &stored, StoredMore: more})
+		if got := command(t, "", "purge", "--admin", s.URL, "--tag", "t"); got.code != exitOK || got.out != want {
+			t.Errorf("purge: %+v, want %q", got, want)
+		}
+	}
 	var req admin.PurgeRequest
 	if err := json.Unmarshal([]byte(s.body), &req); err != nil {
 		t.Fatal(err)

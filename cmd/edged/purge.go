@@ -221,7 +221,14 @@ func (v *purgeView) end() error {
 		v.line(n)
 	}
 	if v.res.ID != "" {
-		v.print("purge %s: %d of %d members have acknowledged\n", printable(v.res.ID), v.res.Acked, v.res.Members)
+		stored := ""
+		if n := v.res.Stored; n != nil {
+			stored = fmt.Sprintf("; the node asked had %d stored responses of it", *n)
+			if v.res.StoredMore {
+				stored = fmt.Sprintf("; the node asked had %d stored responses of it, or more", *n)
+			}
+		}
+		v.print("purge %s: %d of %d members have acknowledged%s\n", printable(v.res.ID), v.res.Acked, v.res.Members, stored)
 	}
 	return v.err
 }

@@ -65,6 +65,7 @@ func New(cfg Config) http.Handler {
 	guarded(http.MethodGet, "/v1/stream", a.stream)
 	guarded(http.MethodGet, "/v1/explain", a.explain)
 	guarded(http.MethodGet, "/v1/keys", a.keys)
+	guarded(http.MethodGet, "/v1/tags", a.tags)
 	guarded(http.MethodPost, "/v1/purge", a.purge)
 	guarded(http.MethodGet, "/v1/purge/{id}", a.progress)
 	guarded(http.MethodPost, "/service/{service}/purge/{key...}", a.fastlyKey)

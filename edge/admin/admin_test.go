@@ -34,6 +34,9 @@ func (f *fake) node() Node {
 			f.note("%s %s %v", method, url, header)
 			return Explanation{URL: url, Would: "hit", Stored: []Stored{{Status: 200}}}, f.err
 		},
+		Tags: func(n int) Tags {
+			return Tags{Tags: []TagCount{{Tag: "a", Stored: n}}, Distinct: 2, References: 3, Bytes: 400, Untagged: 5}
+		},
 		Keys: func(context.Context) []MemberKeys {
 			return []MemberKeys{{Member: "edge-a", Encrypt: "9f86d081", Decrypt: []string{"9f86d081"}}, {Member: "edge-b", Error: "gone"}}
 		},
@@ -103,6 +106,11 @@ func TestAdmin_routes(t *testing.T) {
 		{"script", "GET", "/web/app.js", "", 200, "", "use strict"},
 		{"style", "GET", "/web/style.css", "", 200, "", ":root"},
 		{"cluster", "GET", "/v1/cluster", "", 200, "", `{"name":"edge-a",`},
+		{"tags", "GET", "/v1/tags", "", 200, "", `{"tags":[{"tag":"a","stored":20}],"distinct":2,"references":3,"bytes":400,"untagged":5}`},
+		{"the largest tags", "GET", "/v1/tags?n=1000", "", 200, "", `{"tags":[{"tag":"a","stored":1000}],`},
+		{"too many tags", "GET", "/v1/tags?n=1001", "", 400, "", "want a number from 1 to 1000"},
+		{"no tags", "GET", "/v1/tags?n=0", "", 400, "", "want a number from 1 to 1000"},
+		{"tags, not a number of them", "GET", "/v1/tags?n=many", "", 400, "", `n \"many\": want a number`},
 		{"keys", "GET", "/v1/keys", "", 200, "", `{"members":[{"member":"edge-a","encrypt":"9f86d081","decrypt":["9f86d081"]},{"member":"edge-b","encrypt":"","decrypt":[],"error":"gone"}]}`},
 		{"cluster without null", "GET", "/v1/cluster", "", 200, "", `"partitions":[],`},
 		{"explain", "GET", "/v1/explain?url=http://h/a%3Fb", "", 200, "GET http://h/a?b map[]", `"steps":[],"stored":[{"status":200,`},
@@ -212,7 +220,7 @@ func TestAdmin_head(t *testing.T) {
 // Every route but health wants the token, whatever else is wrong.
 func TestAdmin_token(t *testing.T) {
 	const token = "s3cret"
-	paths := []string{"GET /", "GET /web/app.js", "GET /metrics", "GET /v1/cluster", "GET /v1/explain", "GET /v1/keys", "POST /v1/purge",
+	paths := []string{"GET /", "GET /web/app.js", "GET /metrics", "GET /v1/cluster", "GET /v1/explain", "GET /v1/keys", "GET /v1/tags", "POST /v1/purge",
 		"POST /v1/created", "POST /v1/catalog/www", "POST /v1/warm", "POST /v1/drain", "POST /v1/reload", "GET /nothing", "DELETE /v1/purge"}
 	for _, tt := range []struct {
 		name, field string
@@ -340,7 +348,7 @@ func TestAdmin_withoutFunctions(t *testing.T) {
 		method, path string
 		status       int
 	}{
-		{"GET", "/livez", 200}, {"GET", "/readyz", 200}, {"GET", "/metrics", 404}, {"GET", "/v1/cluster", 501}, {"GET", "/v1/explain", 501}, {"GET", "/v1/keys", 501},
+		{"GET", "/livez", 200}, {"GET", "/readyz", 200}, {"GET", "/metrics", 404}, {"GET", "/v1/cluster", 501}, {"GET", "/v1/explain", 501}, {"GET", "/v1/keys", 501}, {"GET", "/v1/tags", 501},
 		{"POST", "/v1/purge", 501}, {"POST", "/v1/created", 501}, {"POST", "/v1/catalog/www", 501}, {"POST", "/v1/warm", 501}, {"POST", "/v1/drain", 501}, {"POST", "/v1/reload", 501},
 	} {
 		if r := do(h, tt.method, tt.path, ""); r.StatusCode != tt.status {

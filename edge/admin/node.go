@@ -36,6 +36,9 @@ type Node struct {
 	// list is empty for a cluster without keys.
 	Keys func(ctx context.Context) []MemberKeys
 
+	// Tags lists the n largest tags of what is stored here.
+	Tags func(n int) Tags
+
 	// Purge invalidates stored responses and negative entries on every member.
 	// watch, unless nil, is told how it goes on until it returns.
 	Purge func(ctx context.Context, req PurgeRequest, watch *PurgeWatch) (PurgeResult, error)
@@ -305,6 +308,29 @@ type PurgeResult struct {
 	Acked   int         `json:"acked"`
 	Missing []string    `json:"missing"` // members that have not acknowledged
 	Nodes   []PurgeNode `json:"nodes"`   // each other member
+
+	// Stored is how many stored responses of this node the purge named when it
+	// was called, each counted for each URL and tag that names it. It is
+	// missing when a prefix or a host is purged, and when only the progress is
+	// asked for. StoredMore says that there may be others, whose tags found no
+	// room in the index.
+	Stored     *int `json:"stored,omitempty"`
+	StoredMore bool `json:"stored_more,omitempty"`
+}
+
+// Tags are the tags of what is stored on this node.
+type Tags struct {
+	Tags       []TagCount `json:"tags"`       // the largest, by descending count
+	Distinct   int        `json:"distinct"`   // different ones
+	References int        `json:"references"` // each counted for each response that carries it
+	Bytes      int64      `json:"bytes"`      // that the index of tags takes
+	Untagged   int        `json:"untagged"`   // stored responses whose tags found no room in it, and are not counted
+}
+
+// TagCount is a tag, and how many stored responses carry it.
+type TagCount struct {
+	Tag    string `json:"tag"`
+	Stored int    `json:"stored"`
 }
 
 // PurgeWatch is told how an invalidation goes on, from one goroutine.

@@ -54,6 +54,30 @@ func (a *api) keys(w http.ResponseWriter, r *http.Request) {
 	}{members})
 }
 
+const (
+	usualTags = 20   // that are listed when nobody says how many
+	mostTags  = 1000 // that can be asked for
+)
+
+// tags lists the largest tags of what is stored here, as many as n says.
+func (a *api) tags(w http.ResponseWriter, r *http.Request) {
+	if a.node.Tags == nil {
+		absent(w, r)
+		return
+	}
+	n := usualTags
+	if s := r.URL.Query().Get("n"); s != "" {
+		var err error
+		if n, err = strconv.Atoi(s); err != nil || n < 1 || n > mostTags {
+			fail(w, http.StatusBadRequest, fmt.Sprintf("n %q: want a number from 1 to %d", s, mostTags))
+			return
+		}
+	}
+	t := a.node.Tags(n)
+	t.Tags = list(t.Tags)
+	a.answer(w, t)
+}
+
 // list and table keep null out of answers: a client need not tell apart what
 // is empty and what is missing.
 func list[T any](s []T) []T {
