@@ -33,16 +33,17 @@ const (
 	FaultKill          FaultKind = "kill"           // kill -9
 	FaultPause         FaultKind = "pause"          // SIGSTOP, and SIGCONT after it
 	FaultRestart       FaultKind = "restart"        // SIGTERM, and a start when it is gone
+	FaultPartition     FaultKind = "partition"      // no packets between the node and the others; clients and origin reach it
 	FaultSlowOrigin    FaultKind = "slow_origin"    // latency before each answer
 	FaultFailingOrigin FaultKind = "failing_origin" // 503
 )
 
 func faultKinds() []FaultKind {
-	return []FaultKind{FaultKill, FaultPause, FaultRestart, FaultSlowOrigin, FaultFailingOrigin}
+	return []FaultKind{FaultKill, FaultPause, FaultRestart, FaultPartition, FaultSlowOrigin, FaultFailingOrigin}
 }
 
 // ofNode reports whether the fault is one of a node.
-func (f Fault) ofNode() bool { return slices.Contains(faultKinds()[:3], f.Do) }
+func (f Fault) ofNode() bool { return slices.Contains(faultKinds()[:4], f.Do) }
 
 // String says what happens, "kill edge-b for 5s".
 func (f Fault) String() string {
@@ -50,6 +51,8 @@ func (f Fault) String() string {
 	switch f.Do {
 	case FaultKill, FaultPause, FaultRestart:
 		text += " " + nodeName(f.Node-1)
+	case FaultPartition:
+		text = nodeName(f.Node-1) + " cut off from the others"
 	case FaultSlowOrigin:
 		text = "origin slow by " + f.Latency.String()
 	case FaultFailingOrigin:
@@ -77,6 +80,8 @@ func (f Fault) complaints(nodes int, length time.Duration, bad func(field, forma
 	switch {
 	case f.ofNode() && (f.Node < 1 || f.Node > nodes):
 		bad(".node", "%d: want 1 to %d", f.Node, nodes)
+	case f.Do == FaultPartition && nodes < 2:
+		bad(".do", "a node alone has nobody to be cut off from: want 2 nodes or more")
 	case !f.ofNode() && f.Node != 0:
 		bad(".node", "%d: the fault is of the origin", f.Node)
 	case f.Do == FaultSlowOrigin && (f.Latency <= 0 || f.Latency > time.Minute):
@@ -213,6 +218,13 @@ func (fs *faults) happen(ctx context.Context, f Fault) error {
 		if err := p.Signal(syscall.SIGCONT); !errors.Is(err, os.ErrProcessDone) {
 			return err
 		}
+	case FaultPartition:
+		net := fs.c.net
+		if err := net.cut(f.Node-1, true); err != nil {
+			return err
+		}
+		over()
+		return net.cut(f.Node-1, false)
 	case FaultSlowOrigin:
 		fs.disturb(func() { fs.slow = append(fs.slow, f.Latency) })
 		over()

@@ -1,6 +1,7 @@
 package loadtest
 
 import (
+	"errors"
 	"fmt"
 	"io"
 	"net/http"
@@ -18,6 +19,9 @@ func TestFault_complaints(t *testing.T) {
 		{Fault{Do: FaultKill, Node: 3, For: time.Second}, ""},
 		{Fault{Do: FaultRestart, Node: 1, At: 10 * time.Second}, ""},
 		{Fault{Do: FaultSlowOrigin, Latency: time.Second, For: time.Second}, ""},
+		{Fault{Do: FaultPartition, Node: 2, For: time.Second}, ""},
+		{Fault{Do: FaultPartition, Node: 2}, ".for"},
+		{Fault{Do: FaultPartition, For: time.Second}, ".node"},
 		{Fault{}, ".do"},
 		{Fault{Do: "explode", Node: 1}, ".do"},
 		{Fault{Do: FaultKill}, ".node"},
@@ -74,6 +78,19 @@ func TestReadScenario_faultsThatOverlap(t *testing.T) {
 		if got := fmt.Sprint(err); tc.want == "" && err != nil || tc.want != "" && got != tc.want {
 			t.Errorf("%s: got\n%v\nwant\n%s", tc.name, err, tc.want)
 		}
+	}
+}
+
+func TestFault_partitionNeedsOthersAndANetwork(t *testing.T) {
+	_, err := ReadScenario(strings.NewReader("nodes: 1\nphases: [{ duration: 60s, rate: 10 }]\nfaults: [{ at: 1s, do: partition, node: 1, for: 1s }]"))
+	if want := "3:24: faults[0].do: a node alone has nobody to be cut off from: want 2 nodes or more"; fmt.Sprint(err) != want {
+		t.Errorf("got %v, want %s", err, want)
+	}
+	o, out := quick(t, "ok")
+	o.Scenario, o.Rate, o.Duration = writeLog(t, "phases: [{ duration: 60s, rate: 10 }]\nfaults: [{ at: 1s, do: partition, node: 1, for: 1s }]"), 0, 0
+	_, err = Run(t.Context(), o)
+	if want := "faults[0]: edge-a cut off from the others for 1s needs network namespaces: want Linux, root"; !errors.Is(err, ErrUsage) || !strings.Contains(fmt.Sprint(err), want) || out.String() != "" {
+		t.Errorf("got %v, want %s, and nothing started:\n%s", err, want, out)
 	}
 }
 

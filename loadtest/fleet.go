@@ -2,6 +2,8 @@ package loadtest
 
 import (
 	"context"
+	"crypto/rand"
+	"encoding/base64"
 	"errors"
 	"fmt"
 	"net"
@@ -39,6 +41,9 @@ type FleetConfig struct {
 	FilterKeys int   // planned keys of each node; 0: the node's default
 	FiltersOff bool  // every local miss asks every peer
 	RingOnly   bool  // without filters, the owner of the key on the ring is asked, who asks the origin
+
+	net     *network // each node is in a namespace of its own; nil: loopback
+	keyFile string   // of the cluster's key, where its addresses are no loopback
 }
 
 // PortError says that a port is in use by someone else.
@@ -86,11 +91,17 @@ func StartFleet(ctx context.Context, cfg FleetConfig) (_ *Fleet, err error) {
 			f.Close()
 		}
 	}()
+	if cfg.net != nil {
+		if f.cfg.keyFile, err = clusterKey(dir); err != nil {
+			return nil, err
+		}
+		cfg = f.cfg
+	}
 	ctx, cancel := context.WithTimeoutCause(ctx, readyTimeout, fmt.Errorf("not ready after %v", readyTimeout))
 	defer cancel()
 	var join []string
 	for i := range cfg.Nodes {
-		m, err := f.start(nodeConfig(cfg, i, join))
+		m, err := f.start(i, nodeConfig(cfg, i, join))
 		if err != nil {
 			return nil, err
 		}
@@ -121,7 +132,7 @@ func (f *Fleet) startError(ctx context.Context, err error) error {
 }
 
 // start writes the configuration of a node and starts its process.
-func (f *Fleet) start(n nodeFile) (*Member, error) {
+func (f *Fleet) start(i int, n nodeFile) (*Member, error) {
 	data, err := yaml.Marshal(n)
 	if err != nil {
 		return nil, fmt.Errorf("write configuration of node %s: %w", n.Name, err)
@@ -130,7 +141,7 @@ func (f *Fleet) start(n nodeFile) (*Member, error) {
 	if err := os.WriteFile(file, data, 0o600); err != nil {
 		return nil, fmt.Errorf("write configuration of node %s: %w", n.Name, err)
 	}
-	return startMember(n.Name, f.cfg.Binary, []string{"run", "-c", file})
+	return startMember(n.Name, f.cfg.Binary, []string{"run", "-c", file}, f.cfg.net, i)
 }
 
 // member returns the present process of node i.
@@ -153,7 +164,7 @@ func (f *Fleet) restart(ctx context.Context, i int) error {
 	n := nodeConfig(f.cfg, i, join)
 	n.Listen.Address, n.Admin.Address = old.Client, old.Admin
 	n.Cluster.Gossip, n.Cluster.Peer = old.Gossip, old.Peer
-	m, err := f.start(n)
+	m, err := f.start(i, n)
 	if err != nil {
 		return err
 	}
@@ -195,6 +206,8 @@ type (
 		Gossip string   `yaml:"gossip"`
 		Peer   string   `yaml:"peer"`
 		Join   []string `yaml:"join"`
+
+		KeyFile string `yaml:"key_file,omitempty"`
 	}
 	cacheFile struct {
 		Memory string `yaml:"memory"`
@@ -218,9 +231,9 @@ func nodeConfig(cfg FleetConfig, i int, join []string) nodeFile {
 	client, admin := cfg.ports(i)
 	n := nodeFile{
 		Name:    nodeName(i),
-		Listen:  addressFile{loopback(client)},
-		Admin:   addressFile{loopback(admin)},
-		Cluster: clusterFile{Gossip: loopback(0), Peer: loopback(0), Join: append([]string{}, join...)},
+		Listen:  addressFile{cfg.address(i, client)},
+		Admin:   addressFile{cfg.address(i, admin)},
+		Cluster: clusterFile{Gossip: cfg.address(i, 0), Peer: cfg.address(i, 0), Join: append([]string{}, join...), KeyFile: cfg.keyFile},
 		Sites:   []siteFile{{Name: "sample", Origin: originFile{URLs: []string{cfg.Origin}}}},
 	}
 	if cfg.Memory > 0 {
@@ -244,6 +257,26 @@ func (cfg FleetConfig) ports(i int) (client, admin int) {
 		return 0, 0
 	}
 	return cfg.BasePort + i, cfg.BasePort + adminPortOffset + i
+}
+
+// address is where node i listens, at a port.
+func (cfg FleetConfig) address(i, port int) string {
+	if cfg.net != nil {
+		return cfg.net.address(i, port)
+	}
+	return loopback(port)
+}
+
+// clusterKey makes a key for a cluster that others could reach, and returns the
+// file that it is in.
+func clusterKey(dir string) (string, error) {
+	key := make([]byte, 32)
+	rand.Read(key)
+	file := filepath.Join(dir, "cluster.key")
+	if err := os.WriteFile(file, []byte(base64.StdEncoding.EncodeToString(key)+"\n"), 0o600); err != nil {
+		return "", fmt.Errorf("start a fleet: %w", err)
+	}
+	return file, nil
 }
 
 func loopback(port int) string { return net.JoinHostPort("127.0.0.1", strconv.Itoa(port)) }

@@ -61,6 +61,10 @@ type Options struct {
 	// the connections are shared out; 0 or 1: this process is the only one.
 	Workers int
 
+	// OwnNetwork says that the process is in a network namespace of its own,
+	// in which faults may cut nodes off from each other, see [EnterNetwork].
+	OwnNetwork bool
+
 	Binary string    // edged, to start nodes and workers with; required without Targets
 	Out    io.Writer // progress and summary; nil: discarded
 	// Command is kept in the report, to repeat the run by.

@@ -68,7 +68,8 @@ func (m *Member) Exit() string {
 func (m *Member) Log() string { return m.stderr.String() }
 
 // startMember starts a process. The result is not ready yet; see waitReady.
-func startMember(name, binary string, args []string) (*Member, error) {
+// It is node i of net, or on loopback when that is nil.
+func startMember(name, binary string, args []string, net *network, i int) (*Member, error) {
 	m := &Member{
 		Name:   name,
 		cmd:    exec.Command(binary, args...),
@@ -78,7 +79,7 @@ func startMember(name, binary string, args []string) (*Member, error) {
 	}
 	m.cmd.Stdout, m.cmd.Stderr = m.ready, m.stderr
 	m.cmd.WaitDelay = 2 * time.Second // for pipes that a grandchild holds open
-	if err := spawn(m.cmd, func(exit error) {
+	if err := net.started(m.cmd, i, func(exit error) {
 		m.err = exit
 		close(m.done)
 	}); err != nil {

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"net"
 	"net/url"
 	"runtime"
 	"slices"
@@ -43,7 +44,7 @@ type runner struct {
 func (r *runner) run(ctx context.Context) (Report, error) {
 	s, err := scenarioOf(r.opts)
 	if err == nil {
-		err = r.checkOptions(s)
+		err = r.checkOptions(s, r.opts.OwnNetwork)
 	}
 	if err != nil {
 		return Report{}, fmt.Errorf("%w: %w", ErrUsage, err)
@@ -92,10 +93,13 @@ func (r *runner) run(ctx context.Context) (Report, error) {
 	return rep, nil
 }
 
-// checkOptions returns what is wrong with the options beside the scenario.
-func (r *runner) checkOptions(s Scenario) error {
+// checkOptions returns what is wrong with the options beside the scenario, in a
+// network namespace of our own or not.
+func (r *runner) checkOptions(s Scenario, ownNetwork bool) error {
 	o := r.opts
 	switch {
+	case s.partition() >= 0 && !ownNetwork && len(o.Targets) == 0:
+		return errNoNetwork(s, errors.New("this process is not in one"))
 	case len(o.Targets) == 0 && len(o.Admins) > 0:
 		return errors.New("admin addresses without targets: they are those of running nodes")
 	case len(o.Targets) == 0 && o.Binary == "":
@@ -150,6 +154,7 @@ type cluster struct {
 	nodes   []NodeReport // names and addresses
 	fleet   *Fleet       // nil: running nodes
 	origin  *Origin      // nil: not ours
+	net     *network     // nil: loopback
 }
 
 func (c *cluster) close() error {
@@ -160,6 +165,9 @@ func (c *cluster) close() error {
 	}
 	if c.origin != nil {
 		errs = append(errs, c.origin.Close())
+	}
+	if c.net != nil {
+		errs = append(errs, c.net.close())
 	}
 	return errors.Join(errs...)
 }
@@ -212,7 +220,14 @@ func (r *runner) ownCluster(ctx context.Context, s Scenario, how mode) (_ *clust
 			c.close()
 		}
 	}()
-	if c.origin, err = NewOrigin(OriginConfig{Latency: s.Origin.Latency}); err != nil {
+	address := ""
+	if s.partition() >= 0 {
+		if c.net, err = newNetwork(); err != nil {
+			return nil, err
+		}
+		address = net.JoinHostPort(bridgeAddress, "0")
+	}
+	if c.origin, err = NewOrigin(OriginConfig{Latency: s.Origin.Latency, Address: address}); err != nil {
 		return nil, err
 	}
 	fmt.Fprintf(r.out, "Starting %d nodes%s.\n", s.Nodes, map[mode]string{modeAskAll: " without filters", modeRing: " without filters, with the ring only"}[how])
@@ -220,7 +235,7 @@ func (r *runner) ownCluster(ctx context.Context, s Scenario, how mode) (_ *clust
 		Binary: r.opts.Binary, Nodes: s.Nodes, Origin: c.origin.URL(), Memory: s.Memory,
 		// Every node may come to hold every key; twice that leaves the filters
 		// as far below their capacity as an operator would.
-		FilterKeys: max(2*s.Keys, 100_000), FiltersOff: how == modeAskAll, RingOnly: how == modeRing,
+		FilterKeys: max(2*s.Keys, 100_000), FiltersOff: how == modeAskAll, RingOnly: how == modeRing, net: c.net,
 	})
 	if err != nil {
 		return nil, err

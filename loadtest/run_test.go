@@ -146,13 +146,13 @@ func TestRun_compares(t *testing.T) {
 func TestRun_purges(t *testing.T) {
 	t.Parallel()
 	o, out := quick(t, "ok")
-	o.Scenario = "churn"
+	o.Scenario, o.Duration = "churn", 2*time.Second
 	r, err := Run(t.Context(), o)
 	if err != nil {
 		t.Fatalf("%v\n%s", err, out)
 	}
 	if r.Purges.Requests < 15 || r.Purges.Errors != 0 {
-		t.Errorf("%+v, want 20 purges", r.Purges)
+		t.Errorf("%+v, want 40 purges", r.Purges)
 	}
 }
 

@@ -131,7 +131,7 @@ func startWorkers(ctx context.Context, binary string, n int, j job) (_ []*remote
 		cmd.Stdout = w
 		r.lines = bufio.NewScanner(out)
 		r.lines.Buffer(nil, maxShareBytes)
-		if err := spawn(cmd, func(exit error) {
+		if err := spawn(cmd, nil, func(exit error) {
 			r.exit = exit
 			w.Close()
 			close(r.done)

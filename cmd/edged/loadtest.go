@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"os"
 	"os/signal"
 	"syscall"
 	"time"
@@ -125,6 +126,9 @@ func (c *loadtestRunCmd) Run(p *process) error {
 	if opts.Binary, err = thisProgram(); err != nil {
 		return err
 	}
+	if opts.OwnNetwork, err = ownNetwork(opts); err != nil {
+		return usageOf(err)
+	}
 	ctx, cancel := signal.NotifyContext(context.Background(), syscall.SIGTERM, syscall.SIGINT)
 	defer cancel()
 	_, err = loadtest.Run(ctx, opts)
@@ -132,6 +136,19 @@ func (c *loadtestRunCmd) Run(p *process) error {
 		return errors.New("interrupted")
 	}
 	return usageOf(err)
+}
+
+// networkVar says to the process that takes this one's place that it is in a
+// network namespace of its own. Its children are not told.
+const networkVar = "EDGED_LOADTEST_NETWORK"
+
+// ownNetwork reports whether this process is in a network namespace of its own.
+// When the scenario wants one, and it is not, another takes its place.
+func ownNetwork(opts loadtest.Options) (bool, error) {
+	if os.Getenv(networkVar) != "" {
+		return true, os.Unsetenv(networkVar)
+	}
+	return false, loadtest.EnterNetwork(opts, os.Args, append(os.Environ(), networkVar+"=own"))
 }
 
 // given takes the value of a flag that must be above 0 where it is given: an

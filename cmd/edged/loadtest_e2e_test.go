@@ -124,6 +124,7 @@ func TestLoadtest_floodCompared(t *testing.T) {
 // A run in which nodes die, the last of them for good, ends as Ctrl-C wants,
 // and nothing of it is left.
 func TestLoadtest_interruptedAfterDeaths(t *testing.T) {
+	edgedBinary(t) // built for all tests, so not into this one's directory
 	dir := t.TempDir()
 	t.Setenv("TMPDIR", dir) // so that its processes can be told from others
 	file := filepath.Join(dir, "deaths.yaml")

@@ -1,0 +1,9 @@
+//go:build unix && !linux
+
+package loadtest
+
+import "errors"
+
+func enterNetwork(argv, environ []string) error { return errors.ErrUnsupported }
+
+func (n *network) join(int) error { return errors.ErrUnsupported }
