@@ -59,6 +59,8 @@ type Node struct {
 	prober      prober
 	rechecks    chan struct{} // holds a token for each that is under way
 
+	invalidations invalidations // by unsafe methods
+
 	recheckAfter time.Duration
 	peerClient   *shield.Transport
 	identity     *gossip.Identity // nil: members speak in clear
@@ -124,7 +126,9 @@ func New(cfg Config) (_ *Node, err error) {
 	if ps := cfg.Problems(); len(ps) > 0 {
 		return nil, &ConfigError{ps}
 	}
-	n := &Node{cfg: cfg, log: cfg.Logger, started: time.Now(), done: make(chan struct{}), memberSlots: make(chan struct{}, memberBodies), rechecks: make(chan struct{}, maxRechecks), recheckAfter: recheckAfter, leftovers: leftovers{wake: make(chan struct{}, 1), tags: map[string]struct{}{}}}
+	n := &Node{cfg: cfg, log: cfg.Logger, started: time.Now(), done: make(chan struct{}), memberSlots: make(chan struct{}, memberBodies), rechecks: make(chan struct{}, maxRechecks), recheckAfter: recheckAfter, leftovers: leftovers{wake: make(chan struct{}, 1), tags: map[string]struct{}{}},
+		purgeLimit: purgeLimit{rate: purgeRate, burst: purgeBurst}}
+	n.invalidations = invalidations{send: n.sendInvalidation, limit: purgeLimit{rate: invalidateRate, burst: invalidateBurst}}
 	n.flights.epochs = &n.epochs
 	n.syncChanged(gossip.SyncSynced)
 	n.ctx, n.cancel = context.WithCancel(context.Background())

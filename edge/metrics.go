@@ -70,6 +70,8 @@ type metrics struct {
 	rejected    *prometheus.CounterVec
 	conns       *prometheus.GaugeVec
 
+	purgesRefused, invalidations *prometheus.CounterVec
+
 	evictedConns *prometheus.CounterVec
 
 	rebuilds  *prometheus.CounterVec
@@ -117,6 +119,14 @@ func newMetrics(cfg *Config) *metrics {
 	m.droppedTags = counter("edged_tags_dropped_total", "Tags of responses that were not kept, because they were too many or too long: any purge by tag covers such a response.", "reason")
 	for _, reason := range []string{"many", "long"} {
 		m.droppedTags.WithLabelValues(reason)
+	}
+	m.purgesRefused = counter("edged_purge_refused_total", "Calls to purge that were refused, by reason: above the rate, or a name above 8 KiB.", "reason")
+	m.invalidations = counter("edged_invalidations_total", "URLs that unsafe requests invalidated: sent to the members, merged with the same URL of another request, or folded, above the limit, into a soft purge of their host.", "result")
+	for _, r := range []string{"rate", "length"} {
+		m.purgesRefused.WithLabelValues(r)
+	}
+	for _, r := range []string{"sent", "merged", "folded"} {
+		m.invalidations.WithLabelValues(r)
 	}
 	m.unstored = counter("edged_unstored_responses_total", "Storable responses that were not stored, by reason.", "reason")
 	m.rejected = counter("edged_rejected_requests_total", "Requests refused before they had a key, by reason.", "reason")

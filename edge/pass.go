@@ -114,7 +114,7 @@ func (n *Node) pass(rq *request, why string, res result) {
 	defer release()
 	defer resp.Body.Close()
 	if keys := rfc9111.Invalidates(rq.r.Method, resp.StatusCode, rq.key.URL, resp.Header); len(keys) > 0 {
-		n.invalidate(rq.r.Context(), keys, rq.site.catalog != nil && creates(rq.r.Method, resp.StatusCode))
+		n.invalidations.invalidate(rq.r.RemoteAddr, keys, rq.site.catalog != nil && creates(rq.r.Method, resp.StatusCode))
 	}
 	if resp.StatusCode == http.StatusSwitchingProtocols {
 		release() // it may last for days, and asks nothing more of the cache

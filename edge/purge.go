@@ -55,7 +55,7 @@ func (n *Node) apply(p *store.Purge) {
 		n.leftovers.add(p, n.store.Tagged, now)
 		return
 	}
-	if !p.Soft && (p.All || len(p.Hosts) > 0 || len(p.Prefixes) > 0) {
+	if p.All || len(p.Hosts) > 0 || len(p.Prefixes) > 0 { // a soft one too: an absence can't be validated
 		n.negative.DeleteFunc(func(key string, _ negative.Entry) bool { return coversURL(p, key) }, now)
 	}
 	if p.All && !p.Soft {

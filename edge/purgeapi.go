@@ -15,14 +15,8 @@ import (
 	"edged/gossip"
 )
 
-const (
-	// purgeWait is how long a purge waits for the members' acknowledgements.
-	purgeWait = 10 * time.Second
-
-	// invalidateWait bounds the same for what an unsafe method invalidates;
-	// the client waits for it, so that no member answers it from before.
-	invalidateWait = 250 * time.Millisecond
-)
+// purgeWait is how long a purge waits for the members' acknowledgements.
+const purgeWait = 10 * time.Second
 
 // reasonDeleted is the reason of a purge of what is gone at the origin.
 const reasonDeleted = "deleted"
@@ -262,19 +256,6 @@ func purgeNode(m gossip.MemberProgress) admin.PurgeNode {
 		node.State = "unreachable"
 	}
 	return node
-}
-
-// invalidate removes what an unsafe method made invalid (RFC 9111 §4.4), here
-// and on every member. What it created, no catalog may call absent from then
-// on.
-func (n *Node) invalidate(ctx context.Context, keys []string, created bool) {
-	ctx, cancel := context.WithTimeout(ctx, invalidateWait)
-	defer cancel()
-	changes := []gossip.Change{{Kind: gossip.KindPurge, URLs: keys}}
-	if created {
-		changes = append(changes, gossip.Change{Kind: gossip.KindCreated, URLs: keys})
-	}
-	n.spread(ctx, "method", nil, changes...)
 }
 
 // servePurge is the PURGE method on the client address.

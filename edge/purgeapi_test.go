@@ -195,7 +195,7 @@ func TestSplitChange(t *testing.T) {
 }
 
 func TestPurgeLimit(t *testing.T) {
-	var l purgeLimit
+	l := purgeLimit{rate: purgeRate, burst: purgeBurst}
 	now := time.Unix(1000, 0)
 	if w := l.take(purgeBurst, now); w != 0 {
 		t.Errorf("a burst waits %v", w)

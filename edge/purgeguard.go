@@ -21,8 +21,11 @@ const (
 	changeBytes  = 64 << 10
 )
 
-// purgeLimit is a token bucket of things to purge. The zero value is full.
+// purgeLimit is a token bucket of things to purge. One that was not used is full.
 type purgeLimit struct {
+	rate  float64 // things a second
+	burst float64 // things at once
+
 	mu    sync.Mutex
 	spent float64
 	at    time.Time
@@ -32,10 +35,10 @@ type purgeLimit struct {
 func (l *purgeLimit) take(n int, now time.Time) (wait time.Duration) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.spent = max(l.spent-now.Sub(l.at).Seconds()*purgeRate, 0)
+	l.spent = max(l.spent-now.Sub(l.at).Seconds()*l.rate, 0)
 	l.at = now
-	if over := l.spent + float64(n) - purgeBurst; over > 0 {
-		return time.Duration(math.Ceil(over/purgeRate)) * time.Second
+	if over := l.spent + float64(n) - l.burst; over > 0 {
+		return time.Duration(math.Ceil(over/l.rate)) * time.Second
 	}
 	l.spent += float64(n)
 	return 0
@@ -48,11 +51,13 @@ func (n *Node) admitPurge(c *gossip.Change) error {
 		things += len(list)
 		for _, s := range list {
 			if len(s) > maxPurgeName {
+				n.metrics.purgesRefused.WithLabelValues("length").Inc()
 				return &admin.Error{Status: http.StatusRequestEntityTooLarge, Text: "a name of " + itoa(int64(len(s))) + " bytes: want up to 8 KiB"}
 			}
 		}
 	}
 	if wait := n.purgeLimit.take(things, time.Now()); wait > 0 {
+		n.metrics.purgesRefused.WithLabelValues("rate").Inc()
 		return &admin.Error{Status: http.StatusTooManyRequests, Text: "too many purges: try again in " + wait.String()}
 	}
 	return nil
