@@ -259,3 +259,43 @@ func TestEpochs_anyTag(t *testing.T) {
 		}
 	}
 }
+
+// A stored response, which carries its tags as bits, is judged as one that does
+// not: by tags of its own, others, and any.
+func TestEpochs_marksOfAStoredResponse(t *testing.T) {
+	rnd := newRand(t)
+	s, _ := newStore(t, PartitionConfig{MaxBytes: 8 << 20})
+	var e Epochs
+	now := time.Unix(1000, 0)
+	var keys []*Key
+	for i := range 300 {
+		keys = append(keys, keyOf(fmt.Sprint("http://h/", i)))
+		r := sized("", 1)
+		if r.Tags = someTags(rnd); i%20 == 0 {
+			r.Tags = append(r.Tags, AnyTag)
+		}
+		mustPut(t, s, keys[i], r)
+	}
+	covered := 0
+	for range 200 {
+		before := e.Generation()
+		e.Add(&Purge{Tags: []string{someTag(rnd)}, Soft: rnd.IntN(2) == 0}, now)
+		for _, k := range keys {
+			r := s.Get(0, k)[0]
+			r.SeenAt(before)
+			plain := &Response{Tags: r.Tags}
+			plain.SeenAt(before)
+			got, _ := e.Judge(k.URL, r)
+			want, _ := e.Judge(k.URL, plain)
+			if got != want {
+				t.Fatalf("%q: %v, want %v", r.Tags, got, want)
+			}
+			if want != Valid {
+				covered++
+			}
+		}
+	}
+	if covered == 0 {
+		t.Error("nothing was covered")
+	}
+}

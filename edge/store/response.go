@@ -37,6 +37,7 @@ type Response struct {
 
 	taken atomic.Bool   // put once already
 	freq  atomic.Uint32 // uses, up to maxFreq; written without a lock
+	marks uint32        // one bit for each of Tags, by hash (tagBit); 0: not known; set by put
 	seen  atomic.Uint64 // the newest purge that it was compared with: see Epochs
 
 	// solo is the list of a key that holds this response alone. Standing here

@@ -80,6 +80,13 @@ func (r *Response) ownTags() {
 	slices.Sort(own)
 	r.Tags = slices.Compact(own)
 	r.links = &make([]tagLink, len(r.Tags))[0]
+	r.marks = 0
+	for _, t := range r.Tags {
+		if t == AnyTag {
+			r.marks = ^uint32(0)
+		}
+		r.marks |= 1 << tagBit(t)
+	}
 }
 
 // linksOf returns r's links, one for each of its tags; none when it is not in
