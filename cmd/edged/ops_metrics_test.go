@@ -94,14 +94,7 @@ func (e exposition) add(text string) {
 func exposed(t *testing.T) exposition {
 	t.Helper()
 	a := startNode(t, alone("http://127.0.0.1:1")...)
-	file := filepath.Join(t.TempDir(), "b.yaml")
-	writeFile(t, file, fmt.Sprintf(`name: b
-listen: { address: "127.0.0.1:0" }
-admin: { address: "127.0.0.1:0" }
-cluster: { gossip: "127.0.0.1:0", peer: "127.0.0.1:0", join: [%q] }
-sites: [{ name: www, origin: { urls: ["http://127.0.0.1:1"] }, catalog: { file: %q, mode: observe } }]
-`, a.ready.Gossip, file), 0o600)
-	b := startNode(t, "-c", file)
+	b := startWithCatalog(t, "b", "http://127.0.0.1:1", "/a\n", a.ready.Gossip)
 	e := exposition{}
 	eventually(t, func() error {
 		text := get(t, "http://"+b.ready.Admin+"/metrics").body
@@ -115,6 +108,22 @@ sites: [{ name: www, origin: { urls: ["http://127.0.0.1:1"] }, catalog: { file: 
 		return nil
 	})
 	return e
+}
+
+// startWithCatalog starts a node whose site has a catalog that observes. join
+// may be an address where nobody is.
+func startWithCatalog(t *testing.T, name, origin, list, join string) *child {
+	t.Helper()
+	dir := t.TempDir()
+	file, catalog := filepath.Join(dir, "edged.yaml"), filepath.Join(dir, "catalog")
+	writeFile(t, catalog, list, 0o600)
+	writeFile(t, file, fmt.Sprintf(`name: %s
+listen: { address: "127.0.0.1:0" }
+admin: { address: "127.0.0.1:0" }
+cluster: { gossip: "127.0.0.1:0", peer: "127.0.0.1:0", join: [%q] }
+sites: [{ name: www, origin: { urls: [%q] }, catalog: { file: %q, mode: observe } }]
+`, name, join, origin, catalog), 0o600)
+	return startNode(t, "-c", file)
 }
 
 var (

@@ -174,13 +174,19 @@ func TestPrometheus_showsACluster(t *testing.T) {
 		fmt.Fprint(w, r.URL.Path)
 	}))
 	defer origin.Close()
+	// More pages than are asked for before the test ends.
+	var catalog strings.Builder
+	catalog.WriteString("/hot\n")
+	for i := range 50_000 {
+		fmt.Fprintf(&catalog, "/page/%d\n", i)
+	}
 	var nodes []*child
 	for _, name := range []string{"a", "b", "c"} {
-		args := append(alone(origin.URL), "--name", name)
+		join := "127.0.0.1:1"
 		if len(nodes) > 0 {
-			args = append(args, "--join", nodes[0].ready.Gossip)
+			join = nodes[0].ready.Gossip
 		}
-		nodes = append(nodes, startNode(t, args...))
+		nodes = append(nodes, startWithCatalog(t, name, origin.URL, catalog.String(), join))
 	}
 	for _, n := range nodes {
 		eventually(t, func() error {
@@ -209,7 +215,7 @@ func TestPrometheus_showsACluster(t *testing.T) {
 			}
 			// What one node stored a second ago, another one asks for: 100 is
 			// no multiple of three.
-			for j, path := range []string{"/hot", fmt.Sprintf("/page/%d", i), fmt.Sprintf("/page/%d", max(0, i-100)), fmt.Sprintf("/absent/%d", i/2)} {
+			for j, path := range []string{"/hot", fmt.Sprintf("/page/%d", i), fmt.Sprintf("/page/%d", max(0, i-100)), fmt.Sprintf("/absent/%d", i/8)} {
 				resp, err := client.Get("http://" + nodes[(i+j)%3].ready.Client + path)
 				if err != nil {
 					t.Error(err)
