@@ -5,6 +5,7 @@ import (
 	"html"
 	"html/template"
 	"math"
+	"slices"
 	"strings"
 )
 
@@ -188,7 +189,13 @@ func (c bars) svg() template.HTML {
 		fmt.Fprintf(&b, `<text x="%.1f" y="%d">%s</text>`, x+5, y+barHeight-5, axisNumber(sum(c.values[i])))
 	}
 	b.WriteString(`</svg>`)
-	writeLegend(&b, c.parts)
+	parts := slices.Clone(c.parts)
+	for j := range parts {
+		if !slices.ContainsFunc(c.values, func(vs []float64) bool { return vs[j] > 0 }) {
+			parts[j] = "" // no bar has it
+		}
+	}
+	writeLegend(&b, parts)
 	b.WriteString(`</figure>`)
 	return template.HTML(b.String())
 }

@@ -42,8 +42,8 @@ type FleetConfig struct {
 	FiltersOff bool  // every local miss asks every peer
 	RingOnly   bool  // without filters, the owner of the key on the ring is asked, who asks the origin
 
-	net     *network // each node is in a namespace of its own; nil: loopback
-	keyFile string   // of the cluster's key, where its addresses are no loopback
+	net     *bridge // each node is in a namespace of its own; nil: loopback
+	keyFile string  // of the cluster's key, where its addresses are no loopback
 }
 
 // PortError says that a port is in use by someone else.

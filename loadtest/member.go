@@ -69,7 +69,7 @@ func (m *Member) Log() string { return m.stderr.String() }
 
 // startMember starts a process. The result is not ready yet; see waitReady.
 // It is node i of net, or on loopback when that is nil.
-func startMember(name, binary string, args []string, net *network, i int) (*Member, error) {
+func startMember(name, binary string, args []string, net *bridge, i int) (*Member, error) {
 	m := &Member{
 		Name:   name,
 		cmd:    exec.Command(binary, args...),

@@ -33,22 +33,22 @@ const (
 	nodeNetwork   = "10.77.0."
 )
 
-// network is the network of a fleet, of which each node is in a namespace of
+// bridge is the network of a fleet, of which each node is in a namespace of
 // its own. Its methods are safe for concurrent use.
-type network struct {
+type bridge struct {
 	mu    sync.Mutex
 	ports map[int]string // of each node, its end at the bridge
 	made  int
 }
 
 // address returns where node i listens.
-func (*network) address(i, port int) string {
+func (*bridge) address(i, port int) string {
 	return net.JoinHostPort(nodeNetwork+strconv.Itoa(i+1), strconv.Itoa(port))
 }
 
-// newNetwork makes the bridge. It refuses to touch a network that has anything
+// newBridge makes the bridge. It refuses to touch a network that has anything
 // but loopback: then the process is not in a namespace of its own.
-func newNetwork() (*network, error) {
+func newBridge() (*bridge, error) {
 	all, err := net.Interfaces()
 	if err != nil {
 		return nil, fmt.Errorf("network of the nodes: %w", err)
@@ -62,7 +62,7 @@ func newNetwork() (*network, error) {
 	if err := ip("link set lo up", "link add "+bridgeName+" type bridge", "addr add "+bridgeAddress+"/24 dev "+bridgeName, "link set "+bridgeName+" up"); err != nil {
 		return nil, err
 	}
-	n := &network{ports: map[int]string{}}
+	n := &bridge{ports: map[int]string{}}
 	if err := nft(`table bridge edged {
 	set cut { type ifname; }
 	chain forward {
@@ -76,13 +76,13 @@ func newNetwork() (*network, error) {
 	return n, nil
 }
 
-func (n *network) close() error {
+func (n *bridge) close() error {
 	return errors.Join(ip("link del "+bridgeName), nft("table bridge edged\ndelete table bridge edged"))
 }
 
 // attach connects node i, which is in the namespace of thread tid, in place of
 // what was connected as node i before. The rest of it is done inside.
-func (n *network) attach(i, tid int) error {
+func (n *bridge) attach(i, tid int) error {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	var lines []string
@@ -113,7 +113,7 @@ func insideOf(i int) []string {
 
 // cut drops all packets between node i and the other nodes from now on, or no
 // longer.
-func (n *network) cut(i int, on bool) error {
+func (n *bridge) cut(i int, on bool) error {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	verb := map[bool]string{true: "add", false: "delete"}[on]
@@ -173,7 +173,7 @@ func EnterNetwork(o Options, argv, environ []string) error {
 }
 
 // started runs cmd's process, when n is not nil as node i of the network.
-func (n *network) started(cmd *exec.Cmd, i int, ended func(error)) error {
+func (n *bridge) started(cmd *exec.Cmd, i int, ended func(error)) error {
 	if n == nil {
 		return spawn(cmd, nil, ended)
 	}

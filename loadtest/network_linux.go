@@ -25,7 +25,7 @@ func enterNetwork(argv, environ []string) error {
 
 // join gives the calling thread a network namespace of its own, as node i. The
 // thread must be locked to its goroutine for good; what it starts is inside.
-func (n *network) join(i int) error {
+func (n *bridge) join(i int) error {
 	if err := syscall.Unshare(syscall.CLONE_NEWNET); err != nil {
 		return fmt.Errorf("network of %s: unshare: %w", nodeName(i), err)
 	}

@@ -6,4 +6,4 @@ import "errors"
 
 func enterNetwork(argv, environ []string) error { return errors.ErrUnsupported }
 
-func (n *network) join(int) error { return errors.ErrUnsupported }
+func (n *bridge) join(int) error { return errors.ErrUnsupported }

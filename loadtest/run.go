@@ -154,7 +154,7 @@ type cluster struct {
 	nodes   []NodeReport // names and addresses
 	fleet   *Fleet       // nil: running nodes
 	origin  *Origin      // nil: not ours
-	net     *network     // nil: loopback
+	net     *bridge      // nil: loopback
 }
 
 func (c *cluster) close() error {
@@ -222,7 +222,7 @@ func (r *runner) ownCluster(ctx context.Context, s Scenario, how mode) (_ *clust
 	}()
 	address := ""
 	if s.partition() >= 0 {
-		if c.net, err = newNetwork(); err != nil {
+		if c.net, err = newBridge(); err != nil {
 			return nil, err
 		}
 		address = net.JoinHostPort(bridgeAddress, "0")

@@ -124,8 +124,9 @@ func (g *htmlGroup) bloomChart() chart {
 
 func (g *htmlGroup) ratesChart() chart {
 	return chart{title: "False positives over all peers", unit: "% of look-ups, at least 0.001", logY: true, lines: []line{
-		g.over("observed", func(p Point, _ float64) float64 { return 100 * orNaN(p.ObservedRate) }),
-		g.over("expected", func(p Point, _ float64) float64 { return 100 * orNaN(p.ExpectedRate) }),
+		// Seconds without a false positive are at the foot of the axis, not gaps.
+		g.over("observed", func(p Point, _ float64) float64 { return max(100*orNaN(p.ObservedRate), smallestLogValue) }),
+		g.over("expected", func(p Point, _ float64) float64 { return max(100*orNaN(p.ExpectedRate), smallestLogValue) }),
 	}}
 }
 
@@ -189,7 +190,11 @@ func (g *htmlGroup) nodeChart(title, unit string, value func(p NodePoint, second
 
 // bloomBars are the nodes' bloom counters over the whole run.
 func (g *htmlGroup) bloomBars() bars {
-	b := bars{title: "Bloom counters by node", unit: "look-ups that missed locally", parts: []string{"negative", "positive hit", "positive miss", "unknown"}}
+	title := "Bloom counters by node"
+	if g.Name != "" {
+		title += ", " + g.Name
+	}
+	b := bars{title: title, unit: "look-ups that missed locally", parts: []string{"negative", "positive hit", "positive miss", "unknown"}}
 	for _, n := range g.Nodes {
 		b.names = append(b.names, n.Name)
 		b.values = append(b.values, []float64{float64(n.Bloom.Negative), float64(n.Bloom.PositiveHit), float64(n.Bloom.PositiveMiss), float64(n.Bloom.Unknown)})

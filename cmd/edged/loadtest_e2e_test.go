@@ -4,12 +4,16 @@ package main
 
 import (
 	"encoding/json"
+	"fmt"
 	"math"
 	"os"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"syscall"
 	"testing"
+
+	"edged/loadtest"
 )
 
 // comparedGroup is a part of report.json.
@@ -155,5 +159,82 @@ faults:
 		if text := string(line); strings.Contains(text, dir) {
 			t.Errorf("%s is left: %q", p, text)
 		}
+	}
+}
+
+// childrenOf are the processes that a process has started and that are not gone.
+func childrenOf(t *testing.T, parent int) (pids []int) {
+	t.Helper()
+	stats, err := filepath.Glob("/proc/[0-9]*/stat")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, file := range stats {
+		data, _ := os.ReadFile(file) // those that end meanwhile have none
+		text := string(data)
+		// PID (NAME) STATE PARENT, and a name may have anything in it.
+		fields := strings.Fields(text[strings.LastIndex(text, ")")+1:])
+		if len(fields) > 1 && fields[0] != "Z" && fields[1] == strconv.Itoa(parent) {
+			pid, _, _ := strings.Cut(text, " ")
+			if n, err := strconv.Atoi(pid); err == nil {
+				pids = append(pids, n)
+			}
+		}
+	}
+	return pids
+}
+
+// Every scenario comes to its end, and ends everything that it has started: by
+// itself, and by Ctrl-C after a node has died.
+func TestLoadtest_everyScenarioStopsWhatItStarted(t *testing.T) {
+	edgedBinary(t) // built for all tests, so not into this one's directory
+	dir := t.TempDir()
+	t.Setenv("TMPDIR", dir) // of all files
+	t.Run("runs", func(t *testing.T) {
+		for _, s := range loadtest.Scenarios() {
+			args := []string{"loadtest", s.Name, "--keys", "300", "--rate", "200"}
+			run := func(t *testing.T, duration string) (c *child, nodes []int) {
+				t.Parallel()
+				c = start(t, append(args, "--duration", duration)...)
+				eventually(t, func() error {
+					if nodes = childrenOf(t, c.cmd.Process.Pid); len(nodes) != 3 {
+						return fmt.Errorf("processes %v, want 3 nodes", nodes)
+					}
+					return nil
+				})
+				eventually(t, func() error { return contains(c.stdout, "Measuring ") })
+				return c, nodes
+			}
+			gone := func(t *testing.T, nodes []int) {
+				for _, pid := range nodes {
+					line, _ := os.ReadFile(fmt.Sprintf("/proc/%d/cmdline", pid))
+					if strings.Contains(string(line), dir) {
+						t.Errorf("node %d is left", pid)
+					}
+				}
+			}
+			t.Run(s.Name, func(t *testing.T) {
+				c, nodes := run(t, "1s")
+				if code := c.wait(); code != exitOK {
+					t.Errorf("exit code %d: %s\n%s", code, c.stderr, c.stdout)
+				}
+				gone(t, nodes)
+			})
+			t.Run(s.Name+", a death and Ctrl-C", func(t *testing.T) {
+				c, nodes := run(t, "1m")
+				if err := syscall.Kill(nodes[1], syscall.SIGKILL); err != nil {
+					t.Fatal(err)
+				}
+				eventually(t, func() error { return contains(c.stdout, " died: signal: killed") })
+				c.signal(syscall.SIGINT)
+				if code := c.wait(); code != exitFailure || c.stderr.String() != "edged: interrupted\n" {
+					t.Errorf("exit code %d, err %q; want %d and that it was interrupted", code, c.stderr, exitFailure)
+				}
+				gone(t, nodes)
+			})
+		}
+	})
+	if left, err := os.ReadDir(dir); err != nil || len(left) > 0 {
+		t.Errorf("files are left: %v, %v", left, err)
 	}
 }
