@@ -4,6 +4,7 @@ package main
 
 import (
 	"encoding/json"
+	"math"
 	"net"
 	"os"
 	"path/filepath"
@@ -93,7 +94,7 @@ faults:
 	if r.RPCResults["timeout"]+r.RPCResults["error"] == 0 || r.RPCResults["hit"] == 0 {
 		t.Errorf("peer requests %v: want some that failed", r.RPCResults)
 	}
-	if len(r.Events) != 2 || !r.Events[0].Fault || r.Events[0].Text != "edge-b cut off from the others for 3s" || r.Events[0].Until-r.Events[0].S != 3 {
+	if len(r.Events) != 2 || !r.Events[0].Fault || r.Events[0].Text != "edge-b cut off from the others for 3s" || math.Abs(r.Events[0].Until-r.Events[0].S-3) > 1e-6 {
 		t.Errorf("events %+v", r.Events)
 	}
 	if page, err := os.ReadFile(filepath.Join(out, "report.html")); err != nil || !strings.Contains(string(page), `<rect class="band"`) || !strings.Contains(string(page), "edge-b cut off") {
