@@ -10,6 +10,7 @@ import (
 	"strings"
 	"time"
 
+	"edged/edge/rfc9111"
 	"edged/gossip"
 )
 
@@ -149,6 +150,7 @@ type Negative struct {
 	Capacity      int64         // bytes; 0: 64 MiB
 	TTL           time.Duration // lifetime of an absence without explicit freshness; 0: 5 s, below 0: such are not remembered
 	MaxCreateRate int           // new entries of a site a second; 0: 10 000
+	Statuses      []int         // by which an origin says that there is nothing, beside 404 and 410: 403, say
 }
 
 // Purge is how this node takes part in the cluster's log of purges.
@@ -427,6 +429,11 @@ func (c Config) Problems() []Problem {
 	}
 	if c.Negative.MaxCreateRate < 0 {
 		bad("negative.max_create_rate", "is negative")
+	}
+	for i, s := range c.Negative.Statuses {
+		if !rfc9111.CanMeanAbsence(s) {
+			bad(fmt.Sprintf("negative.statuses[%d]", i), "%d: want a status that says of the URL alone that there is nothing, such as 403", s)
+		}
 	}
 	if c.Filter.Keys < 1 || c.Filter.Keys > 400_000_000 {
 		bad("filter.keys", "%d: want 1 to 400000000", c.Filter.Keys)

@@ -264,7 +264,7 @@ func (n *Node) buildSites(cfgs []Site, before []*site) (*siteTable, error) {
 		ctx, cancel := context.WithCancel(n.ctx)
 		s := &site{Site: c, pool: pool, limit: limit, absent: &absences{}, retired: cancel, policy: rfc9111.Policy{
 			StoreSetCookie: c.SetCookie == "store", HonourRequest: c.RequestDirectives == "honour",
-			StaleGrace: c.StaleGrace, NegativeTTL: max(n.cfg.Negative.TTL, 0), StorePartial: true,
+			StaleGrace: c.StaleGrace, NegativeTTL: max(n.cfg.Negative.TTL, 0), Absences: n.cfg.Negative.Statuses, StorePartial: true,
 		}}
 		sites = append(sites, s)
 		if c.Catalog.Mode == string(negative.ModeOff) {

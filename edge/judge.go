@@ -58,7 +58,7 @@ func (n *Node) judge(ctx context.Context, fw *forward, up *upstream, err error) 
 		switch {
 		case resp.StatusCode < 400:
 			fw.observe(true)
-		case rfc9111.IsAbsence(resp.StatusCode):
+		case fw.site.policy.IsAbsence(resp.StatusCode):
 			fw.observe(false)
 		}
 	}
@@ -161,7 +161,7 @@ func (n *Node) storable(fw *forward, up *upstream) (m *meta, header http.Header,
 		return nil, nil, v.Rule
 	case x.StaleFor > 0:
 		return nil, nil, "stale where it comes from"
-	case rfc9111.IsAbsence(x.Status) && rfc9111.NoCache(x.Header):
+	case fw.site.policy.IsAbsence(x.Status) && rfc9111.NoCache(x.Header):
 		// An answer to a condition has no such status (RFC 9110 §13.2.1): it can't
 		// be validated but by asking anew.
 		return nil, nil, "no-cache, and an absence can't be validated"
@@ -283,7 +283,7 @@ func (n *Node) commit(fw *forward, out *outcome, pending int) {
 		n.metrics.unstored.WithLabelValues(unstoredMemory).Inc()
 		return
 	}
-	absence := rfc9111.IsAbsence(out.status)
+	absence := fw.site.policy.IsAbsence(out.status)
 	tags := n.tagsOf(out.kept)
 	var whole *store.Response
 	key := ""

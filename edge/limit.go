@@ -9,7 +9,6 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
-	"edged/edge/rfc9111"
 	"edged/edge/tracing"
 	"edged/peerfilter"
 	"edged/shield"
@@ -63,7 +62,7 @@ func (n *Node) askOrigin(ctx context.Context, s *site, c shield.Class, req *http
 		return nil, nil, err
 	}
 	n.metrics.origin.WithLabelValues(s.Name, originResult(resp.StatusCode)).Inc()
-	if rfc9111.IsAbsence(resp.StatusCode) {
+	if s.policy.IsAbsence(resp.StatusCode) {
 		s.absent.origin.Add(1)
 	}
 	return resp, release, nil

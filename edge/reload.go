@@ -141,6 +141,7 @@ func (c Config) fixedDifferences(o Config) (ps []Problem) {
 		{"cache.partitions", c.Cache.Partitions, o.Cache.Partitions},
 		{"negative.capacity", c.Negative.Capacity, o.Negative.Capacity},
 		{"negative.ttl", c.Negative.TTL, o.Negative.TTL},
+		{"negative.statuses", c.Negative.Statuses, o.Negative.Statuses},
 		{"negative.max_create_rate", c.Negative.MaxCreateRate, o.Negative.MaxCreateRate},
 		{"filter.enabled", c.Filter.Off, o.Filter.Off},
 		{"filter.ask", c.Filter.Ask, o.Filter.Ask},

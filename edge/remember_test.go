@@ -117,6 +117,30 @@ func TestAbsence_purgedByTag(t *testing.T) {
 	}
 }
 
+// An origin may say by another status that there is nothing, where it is
+// configured.
+func TestAbsence_statuses(t *testing.T) {
+	o := newOrigin(t, func(w http.ResponseWriter, r *http.Request) { w.WriteHeader(http.StatusForbidden) })
+	cfg := testConfig("edge-a", o.URL)
+	n := startNode(t, cfg)
+	n.get(t, "/x").want(t, 403, "", "fwd=uri-miss")
+	n.get(t, "/x").want(t, 403, "", "fwd=uri-miss")
+	cfg.Name, cfg.Negative.Statuses = "edge-b", []int{403}
+	n = startNode(t, cfg)
+	n.get(t, "/x").want(t, 403, "", "fwd=uri-miss")
+	eventually(t, "it is remembered", func() bool { return strings.Contains(n.get(t, "/x").cacheStatus(), "detail=negative") })
+	if got := n.store.Stats(0).Objects; got != 0 {
+		t.Errorf("%d responses are stored", got)
+	}
+	for _, status := range []int{200, 401, 429, 503} {
+		bad := cfg
+		bad.Negative.Statuses = []int{403, status}
+		if _, err := New(bad); err == nil || !strings.Contains(err.Error(), "negative.statuses[1]") {
+			t.Errorf("%d: %v", status, err)
+		}
+	}
+}
+
 // An absence goes stale like any response.
 func TestAbsence_reuse(t *testing.T) {
 	const down = -1

@@ -368,7 +368,7 @@ func (n *Node) finishHead(rq *request, cs rfc9111.CacheStatus, upstream string) 
 
 func (n *Node) writeHead(rq *request, status int) {
 	n.extendWrite(rq)
-	if rfc9111.IsAbsence(status) && rq.site != nil && rq.hop == shield.HopNone {
+	if rq.site != nil && rq.site.policy.IsAbsence(status) && rq.hop == shield.HopNone {
 		rq.site.absent.answered(rq.key.Filter, rq.began)
 	}
 	if rq.w.Header()["Date"] == nil && rq.hop == shield.HopNone {

@@ -85,6 +85,7 @@ type negativeSection struct {
 	Capacity      size           `yaml:"capacity,positive"`
 	TTL           *time.Duration `yaml:"ttl"` // 0s: an absence without explicit freshness is not remembered
 	MaxCreateRate int            `yaml:"max_create_rate,positive"`
+	Statuses      []int          `yaml:"statuses"` // by which an origin says "nothing here", beside 404 and 410
 }
 
 type filterSection struct {
@@ -172,6 +173,7 @@ func (d *document) config() edge.Config {
 		Negative: edge.Negative{
 			Capacity:      int64(d.Negative.Capacity),
 			MaxCreateRate: d.Negative.MaxCreateRate,
+			Statuses:      d.Negative.Statuses,
 		},
 		Filter: edge.Filter{
 			Keys:              d.Filter.Keys,
@@ -258,6 +260,7 @@ func documentOf(c edge.Config, secrets secretFiles) *document {
 			Capacity:      size(c.Negative.Capacity),
 			TTL:           &ttl,
 			MaxCreateRate: c.Negative.MaxCreateRate,
+			Statuses:      c.Negative.Statuses,
 		},
 		Filter: filterSection{
 			Enabled:           &enabled,

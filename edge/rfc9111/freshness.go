@@ -44,7 +44,7 @@ func lifetime(x Exchange, p Policy, cc *CacheControl, targeted bool) (time.Durat
 		return expires(x)
 	}
 	d, rule := heuristic(x, p, cc)
-	if d <= 0 && p.NegativeTTL > 0 && IsAbsence(x.Status) {
+	if d <= 0 && p.NegativeTTL > 0 && p.IsAbsence(x.Status) {
 		return min(p.NegativeTTL, maxDelta), ruleNegativeTTL
 	}
 	return d, rule

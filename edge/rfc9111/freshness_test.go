@@ -68,6 +68,7 @@ func TestLifetime(t *testing.T) {
 		{"absence, configured", got(404), Policy{NegativeTTL: 5 * time.Second}, 5 * time.Second, ruleNegativeTTL},
 		{"absence with a lifetime of its own", got(410, "Cache-Control: max-age=1"), Policy{NegativeTTL: 5 * time.Second}, time.Second, ruleMaxAge},
 		{"absence with a heuristic", got(404, modified), Policy{NegativeTTL: 5 * time.Second}, 10 * time.Hour, ruleHeuristic},
+		{"absence, by a status that is configured", got(403), Policy{NegativeTTL: 5 * time.Second, Absences: []int{403}}, 5 * time.Second, ruleNegativeTTL},
 		{"what a request can provoke is no absence", got(405), Policy{NegativeTTL: 5 * time.Second}, 0, ruleNoFreshness},
 	} {
 		t.Run(c.name, func(t *testing.T) {

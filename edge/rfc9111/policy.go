@@ -2,6 +2,7 @@ package rfc9111
 
 import (
 	"net/http"
+	"slices"
 	"time"
 )
 
@@ -33,9 +34,19 @@ type Policy struct {
 	// HeuristicCap is the longest heuristic freshness lifetime. Zero: 24 h.
 	HeuristicCap time.Duration
 
-	// NegativeTTL is the freshness lifetime of an absence (404, 410) that has
+	// NegativeTTL is the freshness lifetime of an absence (see IsAbsence) that has
 	// no freshness information of its own. Zero: such a response isn't reused.
 	NegativeTTL time.Duration
+
+	// Absences are statuses beside 404 and 410 by which the origin says that
+	// there is nothing under a URL: 403, as object stores do.
+	Absences []int
+}
+
+// IsAbsence reports whether the status says that there is nothing under the
+// URL.
+func (p Policy) IsAbsence(status int) bool {
+	return IsAbsence(status) || slices.Contains(p.Absences, status)
 }
 
 func (p Policy) heuristicFraction() float64 {

@@ -30,6 +30,17 @@ func IsUnderstood(status int) bool {
 // URL, and that this was not provoked by other fields of the request.
 func IsAbsence(status int) bool { return status == 404 || status == 410 }
 
+// CanMeanAbsence reports whether an origin may use the status to say that there
+// is nothing under the URL: any 4xx but those that other fields of the request
+// provoke, the client's identity or the moment.
+func CanMeanAbsence(status int) bool {
+	switch status {
+	case 401, 406, 407, 408, 411, 412, 413, 415, 416, 417, 421, 425, 426, 428, 429, 431:
+		return false
+	}
+	return status >= 400 && status <= 499
+}
+
 // IsOriginFailure reports whether an answer with this status lets a stale
 // response be served in its place, RFC 5861 §4; see [Stored.StaleOnError].
 func IsOriginFailure(status int) bool {

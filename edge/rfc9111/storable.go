@@ -121,7 +121,8 @@ func hasPrecondition(h http.Header) bool {
 // storableLifetime is the last part of §3: explicit freshness, public, or a
 // status that allows a heuristic; and that the response can be of use.
 func storableLifetime(x Exchange, p Policy, cc *CacheControl, targeted bool) Verdict {
-	if !hasExplicitFreshness(x.Header, cc, targeted) && !cc.Public && !IsHeuristicallyCacheable(x.Status) {
+	if !hasExplicitFreshness(x.Header, cc, targeted) && !cc.Public && !IsHeuristicallyCacheable(x.Status) &&
+		!(p.NegativeTTL > 0 && p.IsAbsence(x.Status)) {
 		return no("no freshness information, and the status isn't cacheable by default, §3")
 	}
 	if cc.NoCache {

@@ -125,6 +125,10 @@ func TestStorable(t *testing.T) {
 		{"the same, with freshness", got(431, fresh), Policy{}, true, "max-age"},
 		{"absence", got(404), Policy{}, false, "no freshness"},
 		{"absence, configured", got(404), Policy{NegativeTTL: time.Minute}, true, "negative.ttl"},
+		{"absence, by a status that is configured", got(403), Policy{NegativeTTL: time.Minute, Absences: []int{403}}, true, "negative.ttl"},
+		{"the same, and not remembered", got(403), Policy{Absences: []int{403}}, false, "by default"},
+		{"by one that is not", got(403), Policy{NegativeTTL: time.Minute}, false, "by default"},
+		{"by one that is configured, to a client with credentials", asked([]string{"Authorization: Basic eA=="}, 403), Policy{NegativeTTL: time.Minute, Absences: []int{403}}, false, "Authorization"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			v := Storable(c.x, c.p)
