@@ -173,7 +173,7 @@ func (d *document) config() edge.Config {
 		Negative: edge.Negative{
 			Capacity:      int64(d.Negative.Capacity),
 			MaxCreateRate: d.Negative.MaxCreateRate,
-			Statuses:      d.Negative.Statuses,
+			Statuses:      append([]int(nil), d.Negative.Statuses...), // an empty list is none
 		},
 		Filter: edge.Filter{
 			Keys:              d.Filter.Keys,
