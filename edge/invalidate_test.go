@@ -58,8 +58,13 @@ func TestInvalidations_merge(t *testing.T) {
 // Above the limit hosts stand for URLs; below it again, URLs are named.
 func TestInvalidations_fold(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
+		var mu sync.Mutex // two batches may be sent at once
 		var sent []*invalidation
-		v := invalidations{limit: purgeLimit{rate: 100, burst: 50}, send: func(b *invalidation) { sent = append(sent, b) }}
+		v := invalidations{limit: purgeLimit{rate: 100, burst: 50}, send: func(b *invalidation) {
+			mu.Lock()
+			defer mu.Unlock()
+			sent = append(sent, b)
+		}}
 		flood := func(urls int) {
 			var wg sync.WaitGroup
 			for i := range urls {
