@@ -199,7 +199,7 @@ func TestPrometheus_showsACluster(t *testing.T) {
 	p := startPrometheus(t, nodes)
 
 	// Traffic of every kind until the test ends: a hit, something from a peer,
-	// something absent.
+	// something absent; and now and then a purge.
 	ctx, cancel := context.WithCancel(t.Context())
 	stopped := make(chan struct{})
 	go func() {
@@ -217,6 +217,15 @@ func TestPrometheus_showsACluster(t *testing.T) {
 			// no multiple of three.
 			for j, path := range []string{"/hot", fmt.Sprintf("/page/%d", i), fmt.Sprintf("/page/%d", max(0, i-100)), fmt.Sprintf("/absent/%d", i/8)} {
 				resp, err := client.Get("http://" + nodes[(i+j)%3].ready.Client + path)
+				if err != nil {
+					t.Error(err)
+					return
+				}
+				resp.Body.Close()
+			}
+			if i%50 == 0 {
+				purge := fmt.Sprintf(`{"tags":["purged-%d"]}`, i)
+				resp, err := client.Post("http://"+nodes[i/50%3].ready.Admin+"/v1/purge", "application/json", strings.NewReader(purge))
 				if err != nil {
 					t.Error(err)
 					return
