@@ -243,7 +243,13 @@ func TestNetns_historyOfPurges(t *testing.T) {
 	victims := c.nodes[3:]
 	for began, i := time.Now(), 0; time.Since(began) < *purgeTime; i++ {
 		n := victims[i%len(victims)]
-		time.Sleep(time.Second)
+		quiet := h.purges.Load() + 30 // between the faults all is well for a while
+		c.within(membersHeal, "purges between two faults", func() error {
+			if n := h.purges.Load(); n < quiet {
+				return fmt.Errorf("%d of %d", n, quiet)
+			}
+			return nil
+		})
 		if i%2 == 0 {
 			n.signal(syscall.SIGKILL)
 			n.wait()
