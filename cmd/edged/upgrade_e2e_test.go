@@ -14,7 +14,6 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"strconv"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -205,7 +204,6 @@ type generations struct {
 	cmd    *exec.Cmd
 	stdout string
 	stderr string
-	last   int // process id
 }
 
 func startGenerations(t *testing.T, args ...string) *generations {
@@ -218,6 +216,7 @@ func startGenerationsOf(t *testing.T, program string, args ...string) *generatio
 	dir := t.TempDir()
 	g := &generations{t: t, stdout: filepath.Join(dir, "stdout"), stderr: filepath.Join(dir, "stderr")}
 	g.cmd = exec.Command(program, append([]string{"run"}, args...)...)
+	g.cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true} // of all its successors, too
 	for name, to := range map[string]*io.Writer{g.stdout: &g.cmd.Stdout, g.stderr: &g.cmd.Stderr} {
 		f, err := os.OpenFile(name, os.O_CREATE|os.O_WRONLY|os.O_APPEND, 0o600)
 		if err != nil {
@@ -230,11 +229,8 @@ func startGenerationsOf(t *testing.T, program string, args ...string) *generatio
 		t.Fatal(err)
 	}
 	t.Cleanup(func() {
-		g.cmd.Process.Kill()
+		syscall.Kill(-g.cmd.Process.Pid, syscall.SIGKILL)
 		g.cmd.Wait()
-		if g.last != 0 {
-			syscall.Kill(g.last, syscall.SIGKILL)
-		}
 		if t.Failed() {
 			t.Logf("the node wrote\n%s", readFile(t, g.stderr))
 		}
@@ -255,7 +251,6 @@ func (g *generations) ready(n int) (line struct {
 		}
 		return json.Unmarshal([]byte(all[n-1]), &line)
 	})
-	g.last = line.PID
 	return line
 }
 
@@ -389,7 +384,7 @@ func TestE2E_upgradeFails(t *testing.T) {
 func TestE2E_upgradeProgram(t *testing.T) {
 	origin := startOrigin(t)
 	dir := t.TempDir()
-	program, left := filepath.Join(dir, "edged"), filepath.Join(dir, "left")
+	program := filepath.Join(dir, "edged")
 	if err := os.Link(edgedBinary(t), program); err != nil {
 		t.Fatal(err)
 	}
@@ -407,12 +402,7 @@ func TestE2E_upgradeProgram(t *testing.T) {
 	g := startGenerationsOf(t, program, append(alone(origin.URL), "--name", "b")...)
 	first := g.ready(1)
 
-	exchange("sleep 300 & echo $! >" + left + "\nexit 3\n")
-	t.Cleanup(func() {
-		if pid, err := strconv.Atoi(strings.TrimSpace(readFile(t, left))); err == nil {
-			syscall.Kill(pid, syscall.SIGKILL)
-		}
-	})
+	exchange("sleep 300 &\nexit 3\n")
 	if err := syscall.Kill(first.PID, syscall.SIGUSR2); err != nil {
 		t.Fatal(err)
 	}
