@@ -305,10 +305,11 @@ func TestPool_backOff(t *testing.T) {
 			}
 			time.Sleep(10 * time.Millisecond)
 		}
-		// 1, 2, 4, 8, 8, ... give or take a quarter and two steps of 10 ms.
+		// 1, 2, 4, 8, 8, ... give or take a quarter and two steps: 10 ms of sleep
+		// and 1 ms of the good server's answer.
 		for i := 1; i < len(tried); i++ {
 			gap, want := tried[i]-tried[i-1], min(time.Second<<(i-1), 8*time.Second)
-			if gap < want*3/4 || gap > want*5/4+20*time.Millisecond {
+			if gap < want*3/4 || gap > want*5/4+22*time.Millisecond {
 				t.Errorf("asked again after %v for the %d. time, want %v give or take a quarter", gap, i, want)
 			}
 		}
