@@ -139,7 +139,7 @@ func (k *conn) readHead() (answer, error) {
 // line's CRLF.
 func (k *conn) plainHead(head []byte) (a answer, ok bool) {
 	line, rest, _ := bytes.Cut(head, []byte("\r\n"))
-	if len(line) < len("HTTP/1.1 200") || string(line[:9]) != "HTTP/1.1 " || len(line) > 12 && line[12] != ' ' {
+	if bareBreak(line) || len(line) < len("HTTP/1.1 200") || string(line[:9]) != "HTTP/1.1 " || len(line) > 12 && line[12] != ' ' {
 		return a, false
 	}
 	status, err := strconv.Atoi(string(line[9:12]))
@@ -151,17 +151,17 @@ func (k *conn) plainHead(head []byte) (a answer, ok bool) {
 	for len(rest) > 0 {
 		line, rest, _ = bytes.Cut(rest, []byte("\r\n"))
 		colon := bytes.IndexByte(line, ':')
-		if colon <= 0 || line[0] == ' ' || line[0] == '\t' {
+		if colon <= 0 || bareBreak(line) || bytes.ContainsAny(line[:colon], " \t") {
 			return a, false
 		}
-		name, value := line[:colon], bytes.TrimSpace(line[colon+1:])
+		name, value := line[:colon], bytes.Trim(line[colon+1:], " \t")
 		switch {
 		case bytes.EqualFold(name, []byte("Content-Length")):
-			n, err := strconv.ParseInt(string(value), 10, 64)
-			if err != nil || n < 0 || length >= 0 || value[0] == '+' {
+			n, err := strconv.ParseUint(string(value), 10, 63)
+			if err != nil || length >= 0 {
 				return a, false
 			}
-			length = n
+			length = int64(n)
 		case bytes.EqualFold(name, []byte("Transfer-Encoding")), bytes.EqualFold(name, []byte("Connection")):
 			return a, false
 		case bytes.EqualFold(name, []byte("Cache-Status")):
@@ -174,6 +174,12 @@ func (k *conn) plainHead(head []byte) (a answer, ok bool) {
 	k.fixed = fixedBody{k.br, length}
 	a.body = &k.fixed
 	return a, true
+}
+
+// bareBreak reports whether a line, its CRLF taken off, holds a CR or LF: a
+// lenient reader takes a bare LF for the end of a line (RFC 9112, section 2.2).
+func bareBreak(line []byte) bool {
+	return bytes.IndexByte(line, '\n') >= 0 || bytes.IndexByte(line, '\r') >= 0
 }
 
 // maxStatuses bounds what a connection remembers of Cache-Status: a few nodes,

@@ -125,6 +125,12 @@ func TestConn_plainHeadDeclines(t *testing.T) {
 		"HTTP/1.1 304 Not Modified\r\nContent-Length: 1\r\n",
 		"HTTP/1.1 103 Early Hints\r\nContent-Length: 1\r\n",
 		"HTTP/1.0 200 OK\r\nContent-Length: 1\r\n",
+		"HTTP/1.1 200 \n\r\nContent-Length: 1\r\n",
+		"HTTP/1.1 200 OK\r\nA: b\n\nContent-Length: 1\r\n",
+		"HTTP/1.1 200 OK\r\nContent-Length: 1\r\nA: b\nTransfer-Encoding: chunked\r\n",
+		"HTTP/1.1 200 OK\r\nContent-Length: 1\r\r\n",
+		"HTTP/1.1 200 OK\r\nContent-Length: -0\r\n",
+		"HTTP/1.1 200 OK\r\nContent-Length: 1\r\nTransfer-Encoding : chunked\r\n",
 	} {
 		var k conn
 		if a, ok := k.plainHead([]byte(head)); ok {
@@ -143,6 +149,7 @@ func FuzzConn_plainHead(f *testing.F) {
 		"HTTP/1.1 +20 OK\r\nContent-Length: 1\r\n\r\na",
 		"HTTP/1.1 200 OK\r\nContent-Length: 1, 1\r\n\r\na",
 		"HTTP/1.1 200 OK\r\nContent-Length : 1\r\n\r\na",
+		"HTTP/1.1 200 \n\r\nContent-Length:0\r\n\r\n",
 	} {
 		f.Add([]byte(s))
 	}
