@@ -6,7 +6,6 @@ import (
 	"strings"
 	"time"
 
-	"edged/edge/negative"
 	"edged/edge/store"
 	"edged/gossip"
 	"edged/peerfilter"
@@ -40,7 +39,8 @@ func (n *Node) applyChange(c gossip.Change) {
 // apply carries out a purge on this node: when it returns, nothing that it
 // covers is served, joined or stored any more that was asked for before. What
 // is covered is found out at each look-up (store.Epochs), and taken out behind
-// (reclaim.go); single URLs, and everything, are taken out at once.
+// (reclaim.go), so that a purge takes as long as its own list; single URLs, and
+// everything, are taken out at once.
 func (n *Node) apply(p *store.Purge) {
 	now := time.Now()
 	n.epochs.Add(p, now)
@@ -51,23 +51,10 @@ func (n *Node) apply(p *store.Purge) {
 			n.store.Remove(n.partitionOf(pathOfKey(u)), &k)
 		}
 	}
-	if p.Absences {
-		n.leftovers.add(p, n.store.Tagged, now)
-		return
-	}
-	if p.All || len(p.Hosts) > 0 || len(p.Prefixes) > 0 { // a soft one too: an absence can't be validated
-		n.negative.DeleteFunc(func(key string, _ negative.Entry) bool { return coversURL(p, key) }, now)
-	}
-	if p.All && !p.Soft {
+	if p.All && !p.Soft && !p.Absences {
 		n.clear()
 	}
 	n.leftovers.add(p, n.store.Tagged, now)
-}
-
-// coversURL reports whether a purge covers whatever is stored under a URL.
-func coversURL(p *store.Purge, url string) bool {
-	return p.All || slices.Contains(p.URLs, url) || slices.Contains(p.Hosts, store.HostOf(url)) ||
-		slices.ContainsFunc(p.Prefixes, func(pre string) bool { return strings.HasPrefix(url, pre) })
 }
 
 // clear empties the store and begins a new epoch of each filter, an empty one.

@@ -3,12 +3,14 @@ package edge
 import (
 	"fmt"
 	"math/rand/v2"
+	"net/netip"
 	"runtime"
 	"slices"
 	"strings"
 	"testing"
 	"time"
 
+	"edged/edge/negative"
 	"edged/edge/store"
 )
 
@@ -45,6 +47,24 @@ func BenchmarkPurgeTag(b *testing.B) {
 			for b.Loop() {
 				e.Add(&store.Purge{Tags: []string{"tenth-1"}}, now)
 				e.Walked(e.Generation(), now)
+			}
+		})
+	}
+}
+
+// BenchmarkApply is what a purge takes a node that remembers many absences.
+func BenchmarkApply(b *testing.B) {
+	for _, n := range []int{0, 500_000} {
+		b.Run(fmt.Sprintf("absences=%d", n), func(b *testing.B) {
+			node := Node{negative: negative.New(negative.Config{CapacityBytes: 64 << 20})}
+			now := time.Now()
+			for i := range n {
+				node.negative.Put(fmt.Sprint("http://www.example.com/a/", i), netip.Addr{}, negative.Entry{Status: 404, Expires: now.Add(time.Hour)}, now)
+			}
+			p := &store.Purge{Prefixes: []string{"http://www.example.com/b/"}}
+			b.ReportAllocs()
+			for b.Loop() {
+				node.apply(p)
 			}
 		})
 	}

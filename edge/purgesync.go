@@ -4,7 +4,6 @@ import (
 	"errors"
 	"time"
 
-	"edged/edge/negative"
 	"edged/edge/store"
 	"edged/gossip"
 )
@@ -33,7 +32,6 @@ func (n *Node) syncChanged(state gossip.SyncState) {
 // is known to be absent, by a catalog neither, of which additions may be missing.
 func (n *Node) changesLost() {
 	n.apply(&store.Purge{All: true, Soft: true})
-	n.negative.DeleteFunc(func(string, negative.Entry) bool { return true }, time.Now())
 	for _, s := range n.sites.Load().all {
 		if s.catalog != nil {
 			s.catalog.Doubt()

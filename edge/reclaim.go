@@ -3,16 +3,18 @@ package edge
 import (
 	"context"
 	"slices"
+	"strings"
 	"sync"
 	"time"
 
+	"edged/edge/negative"
 	"edged/edge/store"
 )
 
 // Purges take effect by what look-ups compare with (store.Epochs). What they
 // cover is taken out, or marked as stale, behind them: by the index of tags what
 // a tag names, else by a walk over all that is stored. A walk also lets the
-// marks be forgotten, since it looks at every response; where only URLs and
+// marks be forgotten, since it looks at everything; where only URLs and
 // tags are purged, one in forgetAfter does, or after forgetMarks.
 const (
 	forgetAfter = 5 * time.Minute
@@ -20,7 +22,7 @@ const (
 	pendingTags = 1 << 16 // more to take out are left to a walk
 )
 
-// Taking out rests after reclaimStep responses, some 100 µs, for reclaimRest
+// Taking out rests after reclaimStep of them, some 100 µs, for reclaimRest
 // times what they took, so that it takes a tenth of a processor; not for longer than
 // reclaimLongest, since on a busy machine most of that was not its own time.
 const (
@@ -68,6 +70,23 @@ func (l *leftovers) add(p *store.Purge, carried func(tag string) (n int, all boo
 	case l.wake <- struct{}{}:
 	default:
 	}
+}
+
+// pace makes taking out rest.
+type pace struct {
+	seen  int
+	began time.Time // the step
+}
+
+// step is called before each thing that is looked at.
+func (p *pace) step(ctx context.Context) {
+	if p.seen++; p.seen%reclaimStep != 0 {
+		return
+	}
+	if ctx.Err() == nil {
+		time.Sleep(min(reclaimRest*time.Since(p.began), reclaimLongest))
+	}
+	p.began = time.Now()
 }
 
 // take returns what there is to do, which is the caller's from then on: tags to
@@ -125,11 +144,17 @@ func (n *Node) reclaimTag(ctx context.Context, tag string) {
 	n.store.PurgeTag(tag, n.reclaiming(ctx))
 }
 
-// walk looks at all that is stored.
+// walk looks at all that is stored, and all that is remembered to be absent.
 func (n *Node) walk(ctx context.Context) {
 	n.metrics.reclaims.WithLabelValues("walk").Inc()
 	gen := n.epochs.Generation()
 	n.store.Purge(n.reclaiming(ctx))
+	p := pace{began: time.Now()}
+	n.negative.Review(ctx, gen, func(key string, e negative.Entry) bool {
+		p.step(ctx)
+		url, _, _ := strings.Cut(key, "\n")
+		return !n.purged(url, &e)
+	})
 	if ctx.Err() == nil {
 		n.epochs.Walked(gen, time.Now())
 	}
@@ -140,14 +165,9 @@ func (n *Node) walk(ctx context.Context) {
 // so that a stopping node waits for nothing.
 func (n *Node) reclaiming(ctx context.Context) func(url string, r *store.Response) *store.Response {
 	now := time.Now()
-	seen, began := 0, now
+	p := pace{began: now}
 	return func(url string, r *store.Response) *store.Response {
-		if seen++; seen%reclaimStep == 0 {
-			if ctx.Err() == nil {
-				time.Sleep(min(reclaimRest*time.Since(began), reclaimLongest))
-			}
-			began = time.Now()
-		}
+		p.step(ctx)
 		if ctx.Err() != nil {
 			return r
 		}

@@ -4,7 +4,6 @@ import (
 	"net/http"
 	"net/netip"
 	"slices"
-	"strconv"
 	"strings"
 	"time"
 
@@ -23,27 +22,18 @@ type absence struct {
 }
 
 // The head of an entry whose response names request fields in Vary, or has
-// tags, begins with a line of the node's own, which no field can be:
-//
-//	:GENERATION SP VARIANT CR LF
-//
-// GENERATION is that of the newest purge when it was remembered, VARIANT its
-// secondary key (rfc9111.VariantKey). By the first a purge by tag ends it,
-// without a walk over all entries for the few that have one: see
-// [Node.absenceAt]. The entries of one URL and one generation share the line.
-func noteOf(gen uint64, variant string) string {
-	return ":" + strconv.FormatUint(gen, 10) + " " + variant + "\r\n"
-}
+// tags, begins with a line of the node's own, which no field can be: a colon and
+// its secondary key (rfc9111.VariantKey). So the head of any other, which is
+// nearly each, need not be read to know that it has neither.
+func noteOf(variant string) string { return ":" + variant + "\r\n" }
 
 // cutNote takes that line from a head; noted says whether there was one.
-func cutNote(head string) (gen uint64, variant, fields string, noted bool) {
+func cutNote(head string) (variant, fields string, noted bool) {
 	if !strings.HasPrefix(head, ":") {
-		return 0, "", head, false
+		return "", head, false
 	}
-	line, fields, _ := strings.Cut(head[1:], "\r\n")
-	number, variant, _ := strings.Cut(line, " ")
-	gen, err := strconv.ParseUint(number, 10, 64)
-	return gen, variant, fields, err == nil
+	variant, fields, noted = strings.Cut(head[1:], "\r\n")
+	return variant, fields, noted
 }
 
 // variantAbsence is where an absence is kept whose URL's own place is taken by
@@ -67,7 +57,7 @@ func (n *Node) rememberAbsence(fw *forward, key string, out *outcome, chunks [][
 		// Its age is kept in whole seconds: what is left over is made up for here.
 		Stored: m.ResponseTime.Add(-(m.InitialAge % time.Second)), InitialAge: m.InitialAge.Truncate(time.Second),
 		Expires: m.ResponseTime.Add(m.Lifetime - m.InitialAge), Keep: m.StaleUse(fw.site.policy),
-		Asked: fw.asked, Site: fw.site.Name,
+		Asked: fw.asked, Generation: gen, Site: fw.site.Name,
 	}
 	if m.Lifetime <= m.InitialAge {
 		e.Keep = 0 // stale where it comes from: for how long, an entry can't tell
@@ -76,7 +66,7 @@ func (n *Node) rememberAbsence(fw *forward, key string, out *outcome, chunks [][
 		e.From = negative.FromShield
 	}
 	if len(out.nominated) > 0 || len(tags) > 0 {
-		e.Head = noteOf(gen, out.variant) + e.Head
+		e.Head = noteOf(out.variant) + e.Head
 	}
 	if fw.stale != nil || fw.held != nil {
 		n.store.Remove(fw.part, &fw.key)
@@ -92,7 +82,7 @@ func (n *Node) rememberAbsence(fw *forward, key string, out *outcome, chunks [][
 // was created since, on whatever member, stays.
 func (n *Node) bury(urls []string, at time.Time) {
 	now := time.Now()
-	n.epochs.Add(&store.Purge{URLs: urls}, now)
+	gen := n.epochs.Add(&store.Purge{URLs: urls}, now)
 	for _, u := range urls {
 		k := n.keyOf(u)
 		n.store.Remove(n.partitionOf(pathOfKey(u)), &k)
@@ -108,7 +98,7 @@ func (n *Node) bury(urls []string, at time.Time) {
 		// the origin is asked.
 		n.negative.Put(u, netip.Addr{}, negative.Entry{
 			Status: http.StatusNotFound, Head: "Content-Type: text/plain; charset=utf-8\r\n", Body: []byte("404 Not Found: this was deleted\n"),
-			From: negative.FromPurge, Stored: now, Expires: now.Add(s.policy.NegativeTTL), Asked: at, Site: s.Name,
+			From: negative.FromPurge, Stored: now, Expires: now.Add(s.policy.NegativeTTL), Asked: at, Generation: gen, Site: s.Name,
 		}, now)
 	}
 }
@@ -122,11 +112,11 @@ func (n *Node) absenceKey(url string, out *outcome) string {
 		return url
 	}
 	now := time.Now()
-	first, ok := n.absenceAt(url, url, now, n.negative.Peek)
+	first, ok := n.absenceAt(url, url, now)
 	if !ok || !now.Before(first.Expires) {
 		return url
 	}
-	if _, variant, _, _ := cutNote(first.Head); variant == out.variant || !slices.Equal(nominatedOf(first.head), out.nominated) {
+	if variant, _, _ := cutNote(first.Head); variant == out.variant || !slices.Equal(nominatedOf(first.head), out.nominated) {
 		return url
 	}
 	return variantAbsence(url, out.variant)
@@ -145,26 +135,32 @@ func fieldsOf(head string) http.Header {
 }
 
 // absenceAt looks under one key of the negative entries, and passes over one
-// that a purge has covered since. get is Get or Peek.
-func (n *Node) absenceAt(key, url string, now time.Time, get func(string, time.Time) (negative.Entry, bool)) (absence, bool) {
-	e, ok := get(key, now)
-	if !ok {
+// that a purge has covered since.
+func (n *Node) absenceAt(key, url string, now time.Time) (absence, bool) {
+	e, ok := n.negative.Get(key, now)
+	if !ok || n.purged(url, &e) {
 		return absence{}, false
 	}
-	gen, _, head, noted := cutNote(e.Head)
-	if noted && gen != n.epochs.Generation() {
-		tags, _ := tagsOf(fieldsOf(head))
-		if n.epochs.CheckAbsence(gen, url) != store.Valid || n.epochs.Check(gen, url, tags) != store.Valid {
-			return absence{}, false
-		}
-	}
+	_, head, _ := cutNote(e.Head)
 	return absence{e, head}, true
+}
+
+// purged reports whether a purge has covered a negative entry since.
+func (n *Node) purged(url string, e *negative.Entry) bool {
+	if e.Generation == n.epochs.Generation() {
+		return false
+	}
+	var tags []string
+	if _, head, noted := cutNote(e.Head); noted {
+		tags, _ = tagsOf(fieldsOf(head))
+	}
+	return n.epochs.CheckAbsence(e.Generation, url, tags) != store.Valid
 }
 
 // remembered returns the remembered absence that the request selects, be it
 // stale.
-func (n *Node) remembered(rq *request, now time.Time, get func(string, time.Time) (negative.Entry, bool)) (absence, bool) {
-	a, ok := n.absenceAt(rq.key.URL, rq.key.URL, now, get)
+func (n *Node) remembered(rq *request, now time.Time) (absence, bool) {
+	a, ok := n.absenceAt(rq.key.URL, rq.key.URL, now)
 	if !ok || len(a.head) == len(a.Head) {
 		return a, ok
 	}
@@ -172,12 +168,12 @@ func (n *Node) remembered(rq *request, now time.Time, get func(string, time.Time
 	if len(names) == 0 {
 		return a, true
 	}
-	_, variant, _, _ := cutNote(a.Head)
+	variant, _, _ := cutNote(a.Head)
 	sent := n.nominating(rq, names)
 	if rfc9111.Matches(names, variant, sent) {
 		return a, true
 	}
-	return n.absenceAt(variantAbsence(rq.key.URL, rfc9111.VariantKey(names, sent)), rq.key.URL, now, get)
+	return n.absenceAt(variantAbsence(rq.key.URL, rfc9111.VariantKey(names, sent)), rq.key.URL, now)
 }
 
 // decide is what may be done with the absence, as with any stored response.
@@ -211,7 +207,7 @@ func (a *absence) response(p rfc9111.Policy) *store.Response {
 // of what exists; it reports whether it did.
 func (n *Node) serveAbsence(rq *request) bool {
 	now := time.Now()
-	if a, ok := n.remembered(rq, now, n.negative.Get); ok {
+	if a, ok := n.remembered(rq, now); ok {
 		reuse, _ := a.decide(rq.dirs, now, rq.site.policy)
 		if reuse != rfc9111.Fresh {
 			rq.absent = a.response(rq.site.policy)

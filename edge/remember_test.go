@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"edged/edge/admin"
+	"edged/edge/negative"
 	"edged/edge/rfc9111"
 	"edged/edge/store"
 )
@@ -113,6 +114,81 @@ func TestAbsence_purgedByTag(t *testing.T) {
 		for _, n := range nodes {
 			n.get(t, "/a").want(t, 404, "", "fwd=uri-miss")
 			n.get(t, "/b").want(t, 404, "", "detail=negative")
+		}
+	}
+}
+
+// A purge ends the absences that it covers for the next request, and their
+// memory comes back behind it; the others stay, and are as of after it.
+func TestAbsence_purged(t *testing.T) {
+	o := newOrigin(t, func(w http.ResponseWriter, r *http.Request) {
+		w.Header().Set("Cache-Control", "max-age=3600")
+		w.WriteHeader(http.StatusNotFound)
+	})
+	const site = "http://www.example.com"
+	for _, c := range []struct {
+		name  string
+		purge store.Purge
+		ends  int // of /a/0 to /a/9 and /b/0 to /b/9
+	}{
+		{"a URL", store.Purge{URLs: []string{site + "/a/0"}}, 1},
+		{"a prefix", store.Purge{Prefixes: []string{site + "/a/"}}, 10},
+		{"a host", store.Purge{Hosts: []string{"www.example.com"}}, 20},
+		{"another host", store.Purge{Hosts: []string{"example.com"}}, 0},
+		{"a tag that they don't have", store.Purge{Tags: []string{"t"}}, 0},
+		{"everything", store.Purge{All: true}, 20},
+		{"what was created", store.Purge{URLs: []string{site + "/a/0"}, Absences: true}, 1},
+	} {
+		for _, soft := range []bool{false, true} {
+			n := startNode(t, testConfig("edge-a", o.URL))
+			paths := []string{}
+			for _, dir := range []string{"/a/", "/b/"} {
+				for i := range 10 {
+					paths = append(paths, fmt.Sprint(dir, i))
+					n.get(t, paths[len(paths)-1]).want(t, 404, "")
+				}
+			}
+			eventually(t, "all are remembered", func() bool { return n.negative.Stats().Entries == 20 })
+			p := c.purge
+			p.Soft = soft
+			n.apply(&p)
+			n.walk(t.Context())
+			if left := n.negative.Stats().Entries; left != int64(20-c.ends) {
+				t.Errorf("%s, soft %v: %d are left behind the walk, want %d", c.name, soft, left, 20-c.ends)
+			}
+			n.negative.Review(t.Context(), n.epochs.Generation(), func(key string, e negative.Entry) bool {
+				t.Errorf("%s, soft %v: %s is still of generation %d", c.name, soft, key, e.Generation)
+				return true
+			})
+			for i, p := range paths {
+				from := "detail=negative"
+				if i < c.ends {
+					from = "fwd=uri-miss"
+				}
+				n.get(t, p).want(t, 404, "", from)
+			}
+		}
+	}
+}
+
+// It does so before anything has come to take them out.
+func TestAbsence_purgedAtOnce(t *testing.T) {
+	var n Node
+	n.epochs.Add(&store.Purge{URLs: []string{"http://h/before"}}, time.Now())
+	e := negative.Entry{Generation: n.epochs.Generation()}
+	for _, p := range []store.Purge{
+		{URLs: []string{"http://h/a"}}, {Prefixes: []string{"http://h/"}}, {Hosts: []string{"h"}}, {All: true},
+	} {
+		for _, soft := range []bool{false, true} {
+			p.Soft = soft
+			if n.purged("http://h/a", &e) {
+				t.Errorf("%+v: purged before", p)
+			}
+			e.Generation = n.epochs.Add(&p, time.Now()) - 1
+			if !n.purged("http://h/a", &e) {
+				t.Errorf("%+v: not purged", p)
+			}
+			e.Generation++
 		}
 	}
 }

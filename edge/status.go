@@ -327,7 +327,7 @@ func (n *Node) explain(_ context.Context, method, rawURL string, header http.Hea
 			TTLSeconds: ttl.Seconds(), Bytes: v.Body.Len(), Tags: shownTags(v.Tags), Matches: v == selected,
 		})
 	}
-	absent, remembered := n.remembered(rq, now, n.negative.Peek)
+	absent, remembered := n.remembered(rq, now)
 	if remembered {
 		e.Stored = append(e.Stored, admin.Stored{
 			Status: absent.Status, Negative: true, From: absent.From.String(), ExpiresAt: absent.Expires, StoredAt: absent.Stored, AgeSeconds: now.Sub(absent.Stored).Seconds(),

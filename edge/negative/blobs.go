@@ -6,6 +6,7 @@ import (
 	"strings"
 	"sync"
 	"sync/atomic"
+	"unsafe"
 )
 
 const (
@@ -18,20 +19,26 @@ const (
 	blobSlotBytes = 64
 )
 
-// blobs holds heads or bodies once each, by content, with a count of the
-// records that refer to it. An id stands for one; 0 is the empty one, and
-// takes nothing.
+// maxOrigins bounds the origins that are held, so that their ids fit into a
+// record, and that who asks for as many hosts as he likes makes none dearer
+// than its key.
+const maxOrigins = 1 << 12
+
+// blobs holds pages, bodies or origins once each, by content, with a count of
+// those that refer to it. An id stands for one; 0 is the empty one, and takes
+// nothing.
 //
 // at takes no lock: the caller holds the lock of a shard with a live record
-// that refers to the id, so the slot can't change under it. (acquire wrote the
-// slot before the record was inserted under that same lock; release runs after
-// the record has died under it.)
+// that refers to the id, be it by its page, so the slot can't change under it.
+// (acquire wrote the slot before the record was inserted under that same lock;
+// release runs after the record has died under it.)
 type blobs[T any] struct {
 	budget *budget
 	hash   func(T) uint64
 	equal  func(a, b T) bool
 	clone  func(T) T
 	size   func(T) int
+	most   int // that are held; 0: no bound but the budget
 
 	slots atomic.Pointer[[]*blob[T]]
 
@@ -48,13 +55,26 @@ type blob[T any] struct {
 	refs int
 }
 
-func newHeads(b *budget, seed maphash.Seed) *blobs[string] {
+func newPages(b *budget, seed maphash.Seed) *blobs[page] {
+	bs := &blobs[page]{
+		budget: b,
+		hash:   func(p page) uint64 { return p.hash(seed) },
+		equal:  func(a, b page) bool { return a == b },
+		clone:  func(p page) page { p.head = strings.Clone(p.head); return p },
+		size:   func(p page) int { return int(unsafe.Sizeof(p)) + len(p.head) },
+	}
+	bs.reset()
+	return bs
+}
+
+func newOrigins(b *budget, seed maphash.Seed) *blobs[string] {
 	bs := &blobs[string]{
 		budget: b,
 		hash:   func(s string) uint64 { return maphash.String(seed, s) },
 		equal:  func(a, b string) bool { return a == b },
 		clone:  strings.Clone,
 		size:   func(s string) int { return len(s) },
+		most:   maxOrigins,
 	}
 	bs.reset()
 	return bs
@@ -86,20 +106,24 @@ func (bs *blobs[T]) cost(data T) int64 {
 	return n + n/8 + blobBytes
 }
 
-// acquire returns the id of the content, with one more reference. When there
-// is no memory for it, ok is false and need says how many bytes are missing.
-func (bs *blobs[T]) acquire(data T) (id uint32, need int64, ok bool) {
+// acquire returns the id of the content, with one more reference; known says
+// that it was held before. When there is no memory for it, ok is false and need
+// says how many bytes are missing.
+func (bs *blobs[T]) acquire(data T) (id uint32, known bool, need int64, ok bool) {
 	if bs.size(data) == 0 {
-		return 0, 0, true
+		return 0, true, 0, true
 	}
 	h := bs.hash(data)
 	bs.mu.Lock()
 	defer bs.mu.Unlock()
 	slots := *bs.slots.Load()
-	id, known := bs.ids[h]
-	if known && bs.equal(slots[id].data, data) {
+	id, taken := bs.ids[h]
+	if taken && bs.equal(slots[id].data, data) {
 		slots[id].refs++
-		return id, 0, true
+		return id, true, 0, true
+	}
+	if bs.most > 0 && bs.live >= bs.most {
+		return 0, false, 0, false
 	}
 	need = bs.cost(data)
 	fresh := len(bs.free) == 0
@@ -107,7 +131,7 @@ func (bs *blobs[T]) acquire(data T) (id uint32, need int64, ok bool) {
 		need += blobSlotBytes
 	}
 	if !bs.budget.take(need) {
-		return 0, need, false
+		return 0, false, need, false
 	}
 	if fresh {
 		id = bs.next
@@ -115,32 +139,33 @@ func (bs *blobs[T]) acquire(data T) (id uint32, need int64, ok bool) {
 		if int(id) == len(slots) {
 			grown := make([]*blob[T], 2*len(slots))
 			copy(grown, slots)
+			bs.slots.Store(&grown)
 			slots = grown
-			bs.slots.Store(&slots)
 		}
 	} else {
 		id = bs.free[len(bs.free)-1]
 		bs.free = bs.free[:len(bs.free)-1]
 	}
 	slots[id] = &blob[T]{data: bs.clone(data), hash: h, refs: 1}
-	if !known { // of two contents with one hash, the second is not shared
+	if !taken { // of two contents with one hash, the second is not shared
 		bs.ids[h] = id
 	}
 	bs.live++
-	return id, 0, true
+	return id, false, 0, true
 }
 
-// release drops one reference, and the content with the last one.
-func (bs *blobs[T]) release(id uint32) {
+// release drops one reference, and the content with the last one: then it
+// returns that.
+func (bs *blobs[T]) release(id uint32) (data T, gone bool) {
 	if id == 0 {
-		return
+		return data, false
 	}
 	bs.mu.Lock()
 	defer bs.mu.Unlock()
 	slots := *bs.slots.Load()
 	b := slots[id]
 	if b.refs--; b.refs > 0 {
-		return
+		return data, false
 	}
 	if bs.ids[b.hash] == id {
 		delete(bs.ids, b.hash)
@@ -149,6 +174,7 @@ func (bs *blobs[T]) release(id uint32) {
 	bs.free = append(bs.free, id)
 	bs.live--
 	bs.budget.release(bs.cost(b.data))
+	return b.data, true
 }
 
 // at returns the content of an id that a live record refers to.

@@ -19,8 +19,15 @@
 // pointers in which records stand one behind the other, and an open-addressed
 // table of their positions. New records are appended to the youngest segment;
 // when memory is short, the oldest segment is emptied and used again. A record
-// takes 32 bytes and its key; the table adds 10 to 15. Heads and bodies are
-// interned: equal ones are held once for all shards, and counted.
+// takes 18 bytes and its key; the table adds 10 to 15. What many records have in
+// common is interned, held once for all shards and counted: the answer (head,
+// body, lifetime), and the scheme and authority with which their keys begin.
+//
+// An entry carries a generation of its caller's, the number of the newest purge
+// when it was remembered. So a purge of a host or a prefix need not find the
+// entries that it covers: whoever looks one up compares, and [Cache.Review] takes
+// them out behind. The other design, to walk over all entries in the purge, took
+// 191 ms beside 500 000 of them, and held up all purges after it.
 //
 // Lock order: shard.mu, then blobs.mu. The budget is atomic, and limiter.mu is
 // never held together with another lock.

@@ -50,9 +50,6 @@ func (g *graves) bury(hash uint64, at int64) {
 	s.at = max(s.at, at)
 }
 
-// buryAll is a deletion of everything.
-func (g *graves) buryAll(at int64) { g.floor = max(g.floor, at) }
-
 // supersedes reports whether the key may have been deleted at or after asked.
 func (g *graves) supersedes(hash uint64, asked int64) bool {
 	if asked <= g.floor {

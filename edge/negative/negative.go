@@ -1,6 +1,7 @@
 package negative
 
 import (
+	"context"
 	"hash/maphash"
 	"math/bits"
 	"net/netip"
@@ -53,6 +54,10 @@ type Entry struct {
 	// wins over the older absence. Zero: not checked. Get leaves it empty.
 	Asked time.Time
 
+	// Generation is for the caller: it comes back as it was put, or as Review
+	// made it. At most 2^40 - 1.
+	Generation uint64
+
 	// Site is whose creation limit a new entry counts against. Get leaves it
 	// empty.
 	Site string
@@ -98,14 +103,15 @@ var reasons = [...]Reason{ReasonRate, ReasonClient, ReasonCapacity, ReasonTooLar
 // of microseconds, when a Put empties a segment or a table grows.
 type Cache struct {
 	maxKey, maxBody int
-	segmentBytes    int
+	segmentShift    uint      // a segment has 1 << segmentShift bytes
 	base            time.Time // times are kept relative to it
 	seed            maphash.Seed
 	shift           uint // of a hash, to its shard
 
 	budget  budget
-	heads   *blobs[string]
+	pages   *blobs[page]
 	bodies  *blobs[[]byte]
+	origins *blobs[string]
 	limiter *limiter
 	shards  []shard // none: nothing is remembered
 	cursor  atomic.Uint32
@@ -117,8 +123,6 @@ type Stats struct {
 	Entries    int64 // those expired but not yet swept included
 	Bytes      int64 // memory held, never above LimitBytes
 	LimitBytes int64
-	Hits       uint64
-	Misses     uint64
 	Stored     uint64
 	Forgotten  uint64 // entries that made room for newer ones
 	Refused    map[Reason]uint64
@@ -136,8 +140,9 @@ func New(cfg Config) *Cache {
 		c.maxBody = 32 << 10
 	}
 	c.budget.limit = max(0, cfg.CapacityBytes)
-	c.heads = newHeads(&c.budget, c.seed)
+	c.pages = newPages(&c.budget, c.seed)
 	c.bodies = newBodies(&c.budget, c.seed)
+	c.origins = newOrigins(&c.budget, c.seed)
 
 	// Tallies for 512 networks at the least capacity, for 4096 from 512 KiB on;
 	// a doorkeeper of 1/64 of the capacity for each half, 1 MiB at most, which
@@ -159,8 +164,9 @@ func New(cfg Config) *Cache {
 	c.shards = make([]shard, n)
 	c.shift = uint(64 - bits.TrailingZeros64(uint64(n)))
 	// Sixteen segments or more to a shard, so that emptying one forgets little.
-	c.segmentBytes = int(min(64<<10, max(4<<10, floorPow2(capacity/n/16))))
-	c.maxKey = min(maxKeyBytes, c.segmentBytes/2-recordHead)
+	segmentBytes := min(64<<10, max(4<<10, floorPow2(capacity/n/16)))
+	c.segmentShift = uint(bits.TrailingZeros64(uint64(segmentBytes)))
+	c.maxKey = min(maxKeyBytes, int(segmentBytes)/2-recordHead)
 	c.budget.take(n * shardStructBytes)
 	for i := range c.shards {
 		c.shards[i].cache = c
@@ -196,13 +202,7 @@ func (c *Cache) shard(hash uint64) *shard { return &c.shards[hash>>c.shift&uint6
 //
 // It takes no hash: the cache hashes the key with a secret of its own, so that
 // crafted keys can't collide.
-func (c *Cache) Get(key string, now time.Time) (Entry, bool) { return c.get(key, now, 1) }
-
-// Peek is Get for who only wants to look: it counts neither as a hit nor as a
-// miss.
-func (c *Cache) Peek(key string, now time.Time) (Entry, bool) { return c.get(key, now, 0) }
-
-func (c *Cache) get(key string, now time.Time, count uint64) (Entry, bool) {
+func (c *Cache) Get(key string, now time.Time) (Entry, bool) {
 	if len(c.shards) == 0 {
 		return Entry{}, false
 	}
@@ -212,17 +212,14 @@ func (c *Cache) get(key string, now time.Time, count uint64) (Entry, bool) {
 	s.mu.Lock()
 	i := s.findLocked(hash, key)
 	if i < 0 {
-		s.misses += count
 		s.mu.Unlock()
 		return Entry{}, false
 	}
 	r := s.at(s.table[i])
-	if r.end() <= at {
-		s.misses += count
+	if c.pages.at(r.page()).end(r.stored()) <= at {
 		s.mu.Unlock()
 		return Entry{}, false
 	}
-	s.hits += count
 	e := c.entry(r)
 	s.mu.Unlock()
 	return e, true
@@ -230,16 +227,18 @@ func (c *Cache) get(key string, now time.Time, count uint64) (Entry, bool) {
 
 // entry decodes a live record; the caller holds its shard's lock.
 func (c *Cache) entry(r record) Entry {
+	p := c.pages.at(r.page())
 	stored := c.base.Add(time.Duration(r.stored()) * time.Millisecond)
 	return Entry{
-		Status:     r.status(),
-		From:       r.from(),
-		Head:       c.heads.at(r.head()),
-		Body:       c.bodies.at(r.body()),
+		Status:     int(p.status & statusMask),
+		From:       From(p.status >> statusBits),
+		Head:       p.head,
+		Body:       c.bodies.at(p.body),
 		Stored:     stored,
-		InitialAge: r.age(),
-		Expires:    stored.Add(time.Duration(r.expires()-r.stored()) * time.Millisecond),
-		Keep:       time.Duration(r.keep()) * time.Second,
+		InitialAge: time.Duration(p.age) * time.Second,
+		Expires:    stored.Add(time.Duration(p.life) * time.Millisecond),
+		Keep:       time.Duration(p.keep) * time.Second,
+		Generation: r.generation(),
 	}
 }
 
@@ -269,15 +268,20 @@ func (c *Cache) put(key string, client netip.Addr, e Entry, now time.Time) Reaso
 		e.Stored = now
 	}
 	d := draft{
-		key:    key,
-		hash:   maphash.String(c.seed, key),
-		status: uint16(e.Status)&statusMask | uint16(e.From)<<statusBits,
-		keep:   uint16(min(max(e.Keep/time.Second, 0), maxKeep)),
-		age:    uint32(min((max(e.InitialAge, 0)+time.Second-1)/time.Second, 1<<31)),
-		stored: c.ms(e.Stored),
+		key:        key,
+		hash:       maphash.String(c.seed, key),
+		rest:       key,
+		stored:     min(max(c.ms(e.Stored), -maxStored), maxStored),
+		generation: e.Generation & maxGeneration,
 	}
-	d.life = uint32(min(max(c.ms(e.Expires)-d.stored, 0), 1<<32-1))
-	if d.stored+int64(d.life)+int64(d.keep)*1000 <= c.ms(now) {
+	p := page{
+		head:   e.Head,
+		life:   uint32(min(max(c.ms(e.Expires)-d.stored, 0), 1<<32-1)),
+		age:    uint32(min((max(e.InitialAge, 0)+time.Second-1)/time.Second, 1<<31)),
+		keep:   uint16(min(max(e.Keep/time.Second, 0), maxKeep)),
+		status: uint16(e.Status)&statusMask | uint16(e.From)<<statusBits,
+	}
+	if p.end(d.stored) <= c.ms(now) {
 		return ReasonExpired
 	}
 
@@ -295,13 +299,20 @@ func (c *Cache) put(key string, client netip.Addr, e Entry, now time.Time) Reaso
 		}
 	}
 
-	var ok bool
-	if d.head, ok = intern(c, c.heads, e.Head); !ok {
+	var shared, ok bool
+	if p.body, _, ok = intern(c, c.bodies, e.Body); !ok {
 		return ReasonCapacity
 	}
-	if d.body, ok = intern(c, c.bodies, e.Body); !ok {
-		c.heads.release(d.head)
+	d.page, shared, ok = intern(c, c.pages, p)
+	if shared || !ok {
+		c.bodies.release(p.body) // a page that was there has a reference of its own
+	}
+	if !ok {
 		return ReasonCapacity
+	}
+	n := originLen(key)
+	if d.origin, _, _, ok = c.origins.acquire(key[:n]); ok {
+		d.rest = key[n:]
 	}
 	reason := ReasonCapacity
 	for range maxReclaims {
@@ -320,25 +331,34 @@ func (c *Cache) put(key string, client netip.Addr, e Entry, now time.Time) Reaso
 			break
 		}
 	}
-	c.heads.release(d.head)
-	c.bodies.release(d.body)
+	c.releasePage(d.page)
+	c.origins.release(d.origin)
 	return reason
+}
+
+// releasePage drops one reference to a page, and with the last one that to its
+// body.
+func (c *Cache) releasePage(id uint32) {
+	if p, gone := c.pages.release(id); gone {
+		c.bodies.release(p.body)
+	}
 }
 
 // maxReclaims bounds how often one Put makes room that others then take.
 const maxReclaims = 4
 
-func intern[T any](c *Cache, bs *blobs[T], data T) (uint32, bool) {
+// intern is acquire, which forgets entries until there is memory.
+func intern[T any](c *Cache, bs *blobs[T], data T) (id uint32, known, ok bool) {
 	for range maxReclaims {
-		id, need, ok := bs.acquire(data)
+		id, known, need, ok := bs.acquire(data)
 		if ok {
-			return id, true
+			return id, known, true
 		}
 		if !c.reclaim(need) {
 			break
 		}
 	}
-	return 0, false
+	return 0, false, false
 }
 
 // reclaim forgets the oldest segment of one shard after the other until need
@@ -376,21 +396,15 @@ func (c *Cache) Delete(key string, now time.Time) bool {
 	return true
 }
 
-// DeleteFunc forgets the entries that match, returns their number, and from
-// then on refuses all entries that were asked for before now. No lock is held
-// while match runs.
-func (c *Cache) DeleteFunc(match func(key string, e Entry) bool, now time.Time) int {
-	// First no older absence can come in any more, then those that are in go.
-	at := c.ns(now)
-	for i := range c.shards {
-		s := &c.shards[i]
-		s.mu.Lock()
-		s.graves.buryAll(at)
-		s.mu.Unlock()
-	}
+// Review asks keep about each entry whose generation is below gen, forgets those
+// that it does not keep, and gives the others that generation; it returns how
+// many it forgot. No lock is held while keep runs. An entry that comes meanwhile
+// may be passed over, and when ctx ends, the rest.
+func (c *Cache) Review(ctx context.Context, gen uint64, keep func(key string, e Entry) bool) int {
 	type found struct {
 		key string
 		e   Entry
+		id  uint32 // of the page
 	}
 	var batch []found
 	n := 0
@@ -403,25 +417,32 @@ func (c *Cache) DeleteFunc(match func(key string, e Entry) bool, now time.Time) 
 			batch = batch[:0]
 			s.mu.Lock()
 			// The segment may have been emptied and begun anew since: what it
-			// holds then is newer than this call, and matching it does no harm.
+			// holds then is newer than this call, and looking at it does no harm.
 			seg := &s.segs[id]
 			for off := seg.tail; off < seg.used; {
 				r := record(seg.buf[off:])
-				if !r.dead() {
-					batch = append(batch, found{string(r.key()), c.entry(r)})
+				if !r.dead() && r.generation() < gen {
+					batch = append(batch, found{s.keyOf(r), c.entry(r), r.page()})
 				}
 				off += r.len()
 			}
 			s.mu.Unlock()
 			for _, f := range batch {
-				if !match(f.key, f.e) {
-					continue
+				if ctx.Err() != nil {
+					return n
 				}
+				kept := keep(f.key, f.e)
 				hash := maphash.String(c.seed, f.key)
 				s.mu.Lock()
 				if i := s.findLocked(hash, f.key); i >= 0 {
-					s.killLocked(i)
-					n++
+					r := s.at(s.table[i])
+					switch same := r.page() == f.id && r.generation() == f.e.Generation; {
+					case same && kept:
+						r.setGeneration(gen)
+					case same:
+						s.killLocked(i)
+						n++
+					}
 				}
 				s.mu.Unlock()
 			}
@@ -448,8 +469,9 @@ func (c *Cache) Sweep(now time.Time) {
 		s.shrinkLocked()
 		s.mu.Unlock()
 	}
-	c.heads.shrink()
+	c.pages.shrink()
 	c.bodies.shrink()
+	c.origins.shrink()
 }
 
 // Stats returns the current numbers. Every reason stands in Refused.
@@ -466,8 +488,6 @@ func (c *Cache) Stats() Stats {
 		s := &c.shards[i]
 		s.mu.Lock()
 		st.Entries += int64(s.n)
-		st.Hits += s.hits
-		st.Misses += s.misses
 		st.Stored += s.stored
 		st.Forgotten += s.forgotten
 		s.mu.Unlock()

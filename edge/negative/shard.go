@@ -1,8 +1,10 @@
 package negative
 
 import (
+	"hash/maphash"
 	"math/bits"
 	"slices"
+	"strings"
 	"sync"
 )
 
@@ -11,7 +13,9 @@ const (
 	// segmentBytesExtra is charged for a segment beside its bytes: its place
 	// in two slices that grow by appending.
 	segmentBytesExtra = 128
-	maxSegments       = 1 << 18
+	// maxPosition is the largest position of a record in its shard, in bytes:
+	// 4 GiB, less the one that is added in a slot.
+	maxPosition = 1<<32 - 2
 )
 
 // shard is a part of a [Cache]: a queue of segments and a table of the live
@@ -31,7 +35,7 @@ type shard struct {
 	spare  []uint32 // places in segs without bytes
 	graves graves
 
-	hits, misses, stored, forgotten uint64
+	stored, forgotten uint64
 }
 
 // shardStructBytes is the size of a shard with its graves, rounded up.
@@ -54,16 +58,33 @@ func home(tag uint32, tableLen int) int {
 // at returns the record of a slot.
 func (s *shard) at(slot uint64) record {
 	pos := slot>>32 - 1
-	per := uint64(s.cache.segmentBytes / 8)
-	return record(s.segs[pos/per].buf[pos%per*8:])
+	return record(s.segs[pos>>s.cache.segmentShift].buf[pos&(1<<s.cache.segmentShift-1):])
 }
 
 func (s *shard) slotOf(seg uint32, off int, tag uint32) uint64 {
-	return (uint64(seg)*uint64(s.cache.segmentBytes/8)+uint64(off/8)+1)<<32 | uint64(tag)
+	return (uint64(seg)<<s.cache.segmentShift+uint64(off)+1)<<32 | uint64(tag)
 }
 
 func (s *shard) segOf(slot uint64) uint32 {
-	return uint32((slot>>32 - 1) / uint64(s.cache.segmentBytes/8))
+	return uint32((slot>>32 - 1) >> s.cache.segmentShift)
+}
+
+// has reports whether the record is of this key.
+func (s *shard) has(r record, key string) bool {
+	rest, ok := strings.CutPrefix(key, s.cache.origins.at(r.origin()))
+	return ok && string(r.rest()) == rest
+}
+
+// keyOf returns the key of a live record.
+func (s *shard) keyOf(r record) string { return s.cache.origins.at(r.origin()) + string(r.rest()) }
+
+// placeAt returns where in table a live record stands.
+func (s *shard) placeAt(seg uint32, off int, r record) int {
+	var h maphash.Hash
+	h.SetSeed(s.cache.seed)
+	h.WriteString(s.cache.origins.at(r.origin()))
+	h.Write(r.rest())
+	return s.placeOfLocked(s.slotOf(seg, off, uint32(h.Sum64())))
 }
 
 // findLocked returns the key's place in table, or -1.
@@ -74,7 +95,7 @@ func (s *shard) findLocked(hash uint64, key string) int {
 	}
 	tag := uint32(hash)
 	for i := home(tag, n); s.table[i] != 0; {
-		if uint32(s.table[i]) == tag && string(s.at(s.table[i]).key()) == key {
+		if uint32(s.table[i]) == tag && s.has(s.at(s.table[i]), key) {
 			return i
 		}
 		if i++; i == n {
@@ -94,7 +115,7 @@ func (s *shard) insertLocked(d *draft) (need int64, ok bool) {
 	if need, ok := s.growLocked(); !ok {
 		return need, false
 	}
-	size := recordLen(len(d.key))
+	size := d.len()
 	if need, ok := s.roomLocked(size); !ok {
 		return need, false
 	}
@@ -154,15 +175,16 @@ func (s *shard) resizeLocked(to int) bool {
 // roomLocked makes the last segment have size free bytes: by a new segment, or
 // else by emptying the oldest.
 func (s *shard) roomLocked(size int) (need int64, ok bool) {
-	if n := len(s.order); n > 0 && s.segs[s.order[n-1]].used+size <= s.cache.segmentBytes {
+	segmentBytes := 1 << s.cache.segmentShift
+	if n := len(s.order); n > 0 && s.segs[s.order[n-1]].used+size <= segmentBytes {
 		return 0, true
 	}
 	for {
-		need = int64(s.cache.segmentBytes)
+		need = int64(segmentBytes)
 		if len(s.spare) == 0 {
 			need += segmentBytesExtra
 		}
-		if (len(s.spare) > 0 || len(s.segs) < maxSegments) && s.cache.budget.take(need) {
+		if (len(s.spare) > 0 || len(s.segs) < maxPosition>>s.cache.segmentShift) && s.cache.budget.take(need) {
 			s.openLocked()
 			return 0, true
 		}
@@ -192,7 +214,7 @@ func (s *shard) openLocked() {
 		id = uint32(len(s.segs))
 		s.segs = append(s.segs, segment{})
 	}
-	s.segs[id] = segment{buf: make([]byte, s.cache.segmentBytes)}
+	s.segs[id] = segment{buf: make([]byte, 1<<s.cache.segmentShift)}
 	s.order = append(s.order, id)
 }
 
@@ -201,7 +223,7 @@ func (s *shard) closeLocked(id uint32) {
 	i := slices.Index(s.order, id)
 	s.order = slices.Delete(s.order, i, i+1)
 	s.spare = append(s.spare, id)
-	s.cache.budget.release(int64(s.cache.segmentBytes))
+	s.cache.budget.release(1 << s.cache.segmentShift)
 }
 
 // trimLocked gives the last segment back when nothing is in it.
@@ -216,8 +238,8 @@ func (s *shard) trimLocked() {
 func (s *shard) killLocked(i int) {
 	slot := s.table[i]
 	r := s.at(slot)
-	s.cache.heads.release(r.head())
-	s.cache.bodies.release(r.body())
+	s.cache.releasePage(r.page())
+	s.cache.origins.release(r.origin())
 	r.kill()
 	s.vacateLocked(i)
 	s.n--
@@ -271,7 +293,7 @@ func (s *shard) forgetLocked(n int) int {
 		if r.dead() {
 			continue
 		}
-		s.killLocked(s.placeOfLocked(s.slotOf(id, off, r.tag())))
+		s.killLocked(s.placeAt(id, off, r))
 		done++
 	}
 	s.forgotten += uint64(done)
@@ -296,8 +318,8 @@ func (s *shard) sweepLocked(id uint32, now int64) {
 	for off := seg.tail; off < seg.used; {
 		r := record(seg.buf[off:])
 		size := r.len()
-		if !r.dead() && r.end() <= now {
-			s.killLocked(s.placeOfLocked(s.slotOf(id, off, r.tag())))
+		if !r.dead() && s.cache.pages.at(r.page()).end(r.stored()) <= now {
+			s.killLocked(s.placeAt(id, off, r))
 			if seg.live == 0 {
 				return // closed, or begun anew
 			}

@@ -127,9 +127,9 @@ const (
 // begins.
 func (e *Epochs) Generation() uint64 { return e.newest.Load() }
 
-// Add enters a purge. When it returns, every later look-up sees it, and no fill
-// that began before it commits after it.
-func (e *Epochs) Add(p *Purge, now time.Time) {
+// Add enters a purge, and returns its number. Then every later look-up sees it,
+// and no fill that began before it commits after it.
+func (e *Epochs) Add(p *Purge, now time.Time) uint64 {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	gen := e.newest.Load() + 1
@@ -164,13 +164,13 @@ func (e *Epochs) Add(p *Purge, now time.Time) {
 	// Whoever sees the number finds the marks: under mu, and those in recent.
 	e.newest.Store(gen)
 	e.forgetLocked(now)
+	return gen
 }
 
-// add leaves the number of a purge about to be entered.
+// add leaves the number of a purge about to be entered. What was created leaves
+// it where its URL does, though only absences are concerned: the slots of URLs
+// serve for both.
 func (r *recent) add(p *Purge, gen uint64) {
-	if p.Absences {
-		return // nothing stored is concerned
-	}
 	note := func(newest *atomic.Uint64, slots *[recentSlots]atomic.Uint64, keys []string) {
 		for _, k := range keys {
 			r.slot(slots, k).Store(gen)
@@ -196,7 +196,7 @@ func (r *recent) slot(slots *[recentSlots]atomic.Uint64, key string) *atomic.Uin
 }
 
 // none reports whether for certain no purge after the one numbered since covers
-// a response; of one by prefix it is not certain.
+// a response or absence; of one by prefix it is not certain.
 // marks are the tags' bits, 0 when they are not known.
 func (r *recent) none(since uint64, url string, tags []string, marks uint32) bool {
 	if since < r.horizon.Load() || r.all.Load() > since || r.prefixes.Load() > since {
@@ -347,17 +347,20 @@ func (e *Epochs) checkLocked(since uint64, url string, tags []string) Verdict {
 
 // CheckAbsence is Check for a remembered absence: a soft purge ends it too, and
 // so does news that its URL exists.
-func (e *Epochs) CheckAbsence(since uint64, url string) Verdict {
+func (e *Epochs) CheckAbsence(since uint64, url string, tags []string) Verdict {
 	if e.newest.Load() == since {
+		return Valid
+	}
+	if r := e.recent.Load(); r != nil && r.none(since, url, tags, 0) {
 		return Valid
 	}
 	e.mu.RLock()
 	defer e.mu.RUnlock()
-	return e.absenceLocked(since, url)
+	return e.absenceLocked(since, url, tags)
 }
 
-func (e *Epochs) absenceLocked(since uint64, url string) Verdict {
-	if e.checkLocked(since, url, nil) != Valid || e.created[url] > since {
+func (e *Epochs) absenceLocked(since uint64, url string, tags []string) Verdict {
+	if e.checkLocked(since, url, tags) != Valid || e.created[url] > since {
 		return Gone
 	}
 	return Valid
@@ -372,7 +375,7 @@ func (e *Epochs) CheckFlight(since uint64, url string) bool {
 	}
 	e.mu.RLock()
 	defer e.mu.RUnlock()
-	return max(e.anyTag.hard, e.anyTag.soft) <= since && e.absenceLocked(since, url) == Valid
+	return max(e.anyTag.hard, e.anyTag.soft) <= since && e.absenceLocked(since, url, nil) == Valid
 }
 
 // Commit calls put when a response that was asked for when since was the
@@ -385,10 +388,11 @@ func (e *Epochs) CheckFlight(since uint64, url string) bool {
 func (e *Epochs) Commit(since uint64, url string, tags []string, absence bool, put func(gen uint64, stale bool)) bool {
 	e.mu.RLock()
 	defer e.mu.RUnlock()
-	v := e.checkLocked(since, url, tags)
-	if absence && v == Valid {
-		v = e.absenceLocked(since, url)
+	check := e.checkLocked
+	if absence {
+		check = e.absenceLocked
 	}
+	v := check(since, url, tags)
 	if v == Gone {
 		return false
 	}

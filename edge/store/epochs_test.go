@@ -25,7 +25,7 @@ func TestEpochs_verdicts(t *testing.T) {
 	}{
 		{"another URL", Purge{URLs: []string{"http://h/b"}}, Valid, Valid, true},
 		{"its URL", Purge{URLs: []string{url}}, Gone, Gone, false},
-		{"its tag", Purge{Tags: []string{"red"}}, Gone, Valid, false},
+		{"its tag", Purge{Tags: []string{"red"}}, Gone, Gone, false},
 		{"another tag", Purge{Tags: []string{"blue"}}, Valid, Valid, false},
 		{"its prefix", Purge{Prefixes: []string{"http://h/"}}, Gone, Gone, false},
 		{"all of it as a prefix", Purge{Prefixes: []string{url}}, Gone, Gone, false},
@@ -49,7 +49,7 @@ func TestEpochs_verdicts(t *testing.T) {
 		if v := e.Check(after, url, tags); v != Valid {
 			t.Errorf("%s: verdict %v on what began after it", c.name, v)
 		}
-		if v := e.CheckAbsence(before, url); v != c.absence {
+		if v := e.CheckAbsence(before, url, tags); v != c.absence {
 			t.Errorf("%s: verdict %v on an absence, want %v", c.name, v, c.absence)
 		}
 		if joins := e.CheckFlight(before, url); joins != c.joins {
@@ -61,6 +61,9 @@ func TestEpochs_verdicts(t *testing.T) {
 		stale := false
 		if ok := e.Commit(before, url, tags, false, func(gen uint64, s bool) { stale = s }); ok != (c.want != Gone) || stale != (c.want == Stale) {
 			t.Errorf("%s: committed %v, stale %v", c.name, ok, stale)
+		}
+		if ok := e.Commit(before, url, tags, true, func(uint64, bool) {}); ok != (c.absence == Valid) {
+			t.Errorf("%s: an absence was committed: %v", c.name, ok)
 		}
 	}
 }
@@ -92,6 +95,8 @@ func TestEpochs_model(t *testing.T) {
 					p.Prefixes = []string{"http://h1/" + pick(3, "%d")}
 				case 11, 12, 13, 14, 15, 16, 17, 18:
 					p.Tags = []string{pick(9, "t%d"), pick(9, "t%d")}
+				case 19, 20, 21, 22, 23:
+					p.URLs, p.Absences = []string{"http://" + pick(4, "h%d") + "/" + pick(30, "%d")}, true
 				default:
 					p.URLs = []string{"http://" + pick(4, "h%d") + "/" + pick(30, "%d")}
 				}
@@ -108,18 +113,19 @@ func TestEpochs_model(t *testing.T) {
 			since := uint64(rng.IntN(len(all) + 1))
 			url := "http://" + pick(4, "h%d") + "/" + pick(30, "%d")
 			tags := []string{pick(9, "t%d"), pick(9, "t%d")}
-			want := Valid
-			if since < forgotten {
-				want = Gone
-				if since == uint64(len(all)) {
-					want = Valid
-				}
+			want, absence := Valid, Valid
+			if since < forgotten && since < uint64(len(all)) {
+				want, absence = Gone, Gone
 			}
 			for _, p := range all[since:] {
 				covers := p.All || slices.Contains(p.URLs, url) || slices.Contains(p.Hosts, HostOf(url)) ||
 					slices.ContainsFunc(p.Tags, func(t string) bool { return slices.Contains(tags, t) }) ||
 					slices.ContainsFunc(p.Prefixes, func(pre string) bool { return strings.HasPrefix(url, pre) })
+				if covers {
+					absence = Gone
+				}
 				switch {
+				case p.Absences:
 				case covers && !p.Soft:
 					want = Gone
 				case covers && want == Valid:
@@ -128,6 +134,9 @@ func TestEpochs_model(t *testing.T) {
 			}
 			if got := e.Check(since, url, tags); got != want {
 				t.Fatalf("seed %d, step %d: %v, want %v: %s %v since %d of %d, forgotten %d", seed, step, got, want, url, tags, since, len(all), forgotten)
+			}
+			if got := e.CheckAbsence(since, url, tags); got != absence {
+				t.Fatalf("seed %d, step %d: an absence: %v, want %v: %s %v since %d of %d, forgotten %d", seed, step, got, absence, url, tags, since, len(all), forgotten)
 			}
 		}
 		if forgotten == 0 {
