@@ -189,6 +189,31 @@ func TestStream_firstByteFirst(t *testing.T) {
 	}
 }
 
+// Who has read a whole response finds it stored, though its head be all of it.
+func TestFill_emptyIsStoredBeforeItIsSeen(t *testing.T) {
+	for _, status := range []int{200, 204} {
+		asked, answer := make(chan struct{}), make(chan struct{})
+		o := newOrigin(t, func(w http.ResponseWriter, r *http.Request) {
+			close(asked)
+			<-answer
+			w.Header().Set("Cache-Control", "max-age=60")
+			w.WriteHeader(status)
+		})
+		n := startNode(t, testConfig("edge-a", o.URL))
+		var wg sync.WaitGroup
+		wg.Go(func() { n.get(t, "/x").want(t, status, "", "stored") })
+		<-asked
+		func() {
+			n.flights.mu.Lock() // nobody learns of the answer
+			defer n.flights.mu.Unlock()
+			close(answer)
+			eventually(t, "it is stored", func() bool { return n.store.Stats(0).Objects == 1 })
+		}()
+		wg.Wait()
+		n.get(t, "/x").want(t, status, "", "hit")
+	}
+}
+
 // A body larger than what may be stored passes in bounded memory.
 func TestStream_largeBodyInBoundedMemory(t *testing.T) {
 	const size = 256 << 20

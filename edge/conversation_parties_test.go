@@ -32,8 +32,12 @@ func (p *player) clientSays(b talkBlock, fail func(string, ...any) bool) bool {
 	p.asked++
 	method, rest, _ := strings.Cut(b.head[0], " ")
 	uri, version, whole := strings.Cut(rest, " ")
-	if p.over == "peer" {
+	switch p.over {
+	case "peer":
 		p.knows(n, uri)
+	case "shield":
+		// Another conversation's origin may have been too slow for it.
+		eventually(p.T, "the shield may be asked", func() bool { return n.topo.Load().usable(p.w.shield.cfg.Name) })
 	}
 	if s == nil || s.node != n {
 		if s != nil {

@@ -322,13 +322,7 @@ func (n *Node) fly(ctx context.Context, f *flight, fw *forward) {
 	up, err := n.obtain(ctx, fw)
 	var answer *upstream
 	out, answer = n.judge(ctx, fw, up, err)
-	settled = true
-	n.flights.settle(f, out)
-	if out.body == nil {
-		n.flights.detach(f)
-		return
-	}
-	out.body.copyFrom(ctx, answer.resp.Body, func(pending int, err error) {
+	end := func(pending int, err error) {
 		switch {
 		case out.meta == nil:
 		case err == nil:
@@ -337,7 +331,21 @@ func (n *Node) fly(ctx context.Context, f *flight, fw *forward) {
 			n.metrics.unstored.WithLabelValues(unstoredIncomplete).Inc()
 		}
 		n.flights.detach(f)
-	})
+	}
+	empty := out.body != nil && out.length == 0
+	if empty {
+		end(0, nil) // who has its head has all of it
+		out.body.close(nil)
+	}
+	settled = true
+	n.flights.settle(f, out)
+	if out.body == nil {
+		n.flights.detach(f)
+		return
+	}
+	if !empty {
+		out.body.copyFrom(ctx, answer.resp.Body, end)
+	}
 	answer.close()
 	out.body.release()
 }

@@ -77,7 +77,7 @@ func testConfig(name, origin string) Config {
 
 func startNode(t *testing.T, cfg Config) *Node {
 	t.Helper()
-	if testing.Verbose() {
+	if cfg.Logger == nil && testing.Verbose() {
 		cfg.Logger = slog.New(slog.NewTextHandler(testWriter{t}, &slog.HandlerOptions{Level: slog.LevelWarn}))
 	}
 	n, err := New(cfg)
