@@ -50,14 +50,15 @@ type Node struct {
 	filters     []filterState       // by partition
 	truths      []truth             // by partition
 
-	flights     flights
-	uncacheable uncacheable
-	epochs      store.Epochs // what was purged, against what is stored or fetched
-	purgeLimit  purgeLimit
-	leftovers   leftovers // of purges, to be taken out
-	sync        atomic.Pointer[syncState]
-	prober      prober
-	rechecks    chan struct{} // holds a token for each that is under way
+	flights      flights
+	uncacheable  uncacheable
+	epochs       store.Epochs // what was purged, against what is stored or fetched
+	purgeLimit   purgeLimit
+	leftovers    leftovers        // of purges, to be taken out
+	unknownKinds [128]atomic.Bool // of changes, that have been logged
+	sync         atomic.Pointer[syncState]
+	prober       prober
+	rechecks     chan struct{} // holds a token for each that is under way
 
 	invalidations invalidations // by unsafe methods
 

@@ -70,7 +70,7 @@ type metrics struct {
 	rejected    *prometheus.CounterVec
 	conns       *prometheus.GaugeVec
 
-	purgesRefused, invalidations *prometheus.CounterVec
+	purgesRefused, invalidations, unknownChanges *prometheus.CounterVec
 
 	evictedConns *prometheus.CounterVec
 
@@ -121,6 +121,10 @@ func newMetrics(cfg *Config) *metrics {
 		m.droppedTags.WithLabelValues(reason)
 	}
 	m.purgesRefused = counter("edged_purge_refused_total", "Calls to purge that were refused, by reason: above the rate, or a name above 8 KiB.", "reason")
+	m.unknownChanges = counter("edged_purge_unknown_total", "Entries of the log that a newer version wrote and this one does not know: advisory ones are passed over, binding ones make all that is stored stale.", "kind")
+	for _, k := range []string{"advisory", "binding"} {
+		m.unknownChanges.WithLabelValues(k)
+	}
 	m.invalidations = counter("edged_invalidations_total", "URLs that unsafe requests invalidated: sent to the members, merged with the same URL of another request, or folded, above the limit, into a soft purge of their host.", "result")
 	for _, r := range []string{"rate", "length"} {
 		m.purgesRefused.WithLabelValues(r)

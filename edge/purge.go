@@ -33,7 +33,24 @@ func (n *Node) applyChange(c gossip.Change) {
 		n.bury(c.URLs, stampTime(c.Stamp))
 	case gossip.KindCatalog:
 		n.applyCatalog(c)
+	default:
+		n.unknownChange(c.Kind)
 	}
+}
+
+// unknownChange applies what a member of a newer version has said, and this
+// version can't tell what it means: unless it may be passed over, it is taken to
+// be about everything.
+func (n *Node) unknownChange(k gossip.Kind) {
+	if k.Advisory() {
+		n.metrics.unknownChanges.WithLabelValues("advisory").Inc()
+		return
+	}
+	n.metrics.unknownChanges.WithLabelValues("binding").Inc()
+	if !n.unknownKinds[k].Swap(true) {
+		n.log.Error("a member of a newer version purges in a way that this one does not know, so all that is stored is validated each time: update this node", "kind", k)
+	}
+	n.changesLost()
 }
 
 // apply carries out a purge on this node: when it returns, nothing that it
@@ -128,7 +145,7 @@ func (n *Node) commitFill(fw *forward, tags []string, absence bool, put func(gen
 // carry makes a request to another member tell what it must know of purges.
 func (n *Node) carry(req *http.Request, fw *forward, member string) {
 	v := n.gossip.Carry(member, func(c *gossip.Change) bool {
-		return c.All || len(c.Tags) > 0 || c.Site == fw.site.Name && c.Site != "" ||
+		return c.All || len(c.Tags) > 0 || c.Kind > gossip.KindTombstone && !c.Kind.Advisory() || c.Site == fw.site.Name && c.Site != "" ||
 			slices.Contains(c.URLs, fw.key.URL) || slices.Contains(c.Hosts, fw.host) ||
 			slices.ContainsFunc(c.Prefixes, func(pre string) bool { return strings.HasPrefix(fw.key.URL, pre) })
 	})

@@ -277,6 +277,49 @@ func TestSync_lostPurges(t *testing.T) {
 	n.get(t, "/q").want(t, 200, "1", "fwd=stale", "fwd-status=200")
 }
 
+// What a newer version says, and this one does not know, may be about anything,
+// unless its number says that it is advice.
+func TestChange_ofUnknownKind(t *testing.T) {
+	var version atomic.Int64
+	o := taggedOrigin(t, &version)
+	var mu sync.Mutex
+	var log bytes.Buffer
+	nodes := startCluster(t, 2, o.URL, func(c *Config) {
+		if c.Name == "edge-b" {
+			c.Logger = slog.New(slog.NewTextHandler(lockedWriter{&mu, &log}, nil))
+		}
+	})
+	b := nodes[1]
+	spread := func(k gossip.Kind) {
+		s, err := nodes[0].gossip.Spread(gossip.Change{Kind: k, Payload: []byte("what?")})
+		if err != nil {
+			t.Fatal(err)
+		}
+		s.Wait(t.Context())
+	}
+	b.get(t, "/p")
+	spread(128)
+	spread(255)
+	b.get(t, "/p").want(t, 200, "0", "hit")
+	spread(127)
+	b.get(t, "/p").want(t, 200, "0", "fwd=stale", "fwd-status=304")
+	b.get(t, "/p").want(t, 200, "0", "hit")
+	spread(127)
+	spread(5)
+	b.get(t, "/p").want(t, 200, "0", "fwd=stale", "fwd-status=304")
+	_, metrics := b.adminCall(t, "GET", "/metrics", "")
+	for _, want := range []string{`edged_purge_unknown_total{kind="advisory"} 2`, `edged_purge_unknown_total{kind="binding"} 3`} {
+		if !strings.Contains(metrics, want) {
+			t.Errorf("there is no %s", want)
+		}
+	}
+	mu.Lock()
+	defer mu.Unlock()
+	if n := strings.Count(log.String(), "newer version"); n != 2 {
+		t.Errorf("it is logged %d times, want once for each kind:\n%s", n, &log)
+	}
+}
+
 // Purging everything begins an empty filter, in which what comes after is.
 func TestPurge_allBeginsAnEmptyFilter(t *testing.T) {
 	var version atomic.Int64

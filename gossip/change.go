@@ -3,14 +3,18 @@ package gossip
 // Kind says what a [Change] is about.
 type Kind uint8
 
-// The kinds. They are numbers on the wire, and only grow; a member counts and
-// passes over one that it does not know.
+// The kinds. They are numbers on the wire, and only grow. A member may not know
+// what one of a newer version means: see [Kind.Advisory].
 const (
 	KindPurge     Kind = 1 // what the fields name is purged
 	KindCreated   Kind = 2 // URLs exist now: forget that they were absent
 	KindCatalog   Kind = 3 // Site's catalog of what exists changes as Payload says
 	KindTombstone Kind = 4 // URLs are known to be gone, as Payload says
 )
+
+// Advisory reports whether a member that does not know the kind may pass over
+// it: from 128 on. One below that may be about anything that is stored.
+func (k Kind) Advisory() bool { return k >= 128 }
 
 // Change is one thing that every member is to learn and to apply, and that
 // none may miss: an entry of the cluster's log. What the fields mean is up to
