@@ -24,15 +24,31 @@ func withCatalog(t *testing.T, mode, list string) func(*Config) {
 	return func(c *Config) { c.Sites[0].Catalog = Catalog{File: file, Mode: mode, Refresh: time.Hour} }
 }
 
+// cataloged starts a node that enforces a list of what exists, and has spent
+// its first sample.
+func cataloged(t *testing.T, list string) *Node {
+	cfg := testConfig("edge-a", newOrigin(t, content).URL)
+	withCatalog(t, "enforce", list)(&cfg)
+	n := startNode(t, cfg)
+	loaded(t, n)
+	return n
+}
+
+// loaded waits until a node's catalog is, which has /a, and spends its first
+// sample.
+func loaded(t *testing.T, n *Node) {
+	c := n.sites.Load().all[0].catalog
+	eventually(t, "the catalog is loaded", func() bool { return c.Lists("/a") })
+	c.Check("/the first one is a sample", time.Now())
+}
+
 // A change of the catalog through one member is a change on all, for whoever
 // asks after its answer; and members make of a path what clients make of it.
 func TestCatalog_changeReachesAll(t *testing.T) {
 	o := newOrigin(t, content)
 	nodes := startCluster(t, 3, o.URL, withCatalog(t, "enforce", "/a\n/b c\n"))
 	for _, n := range nodes {
-		c := n.sites.Load().all[0].catalog
-		eventually(t, "the catalog is loaded", func() bool { return c.Lists("/a") })
-		c.Check("/the first one is a sample", time.Now())
+		loaded(t, n)
 		n.get(t, "/new").want(t, 404, "404 Not Found: this site has nothing here\n", "detail=catalog")
 		if a := n.get(t, "/a"); a.status != 200 {
 			t.Errorf("/a: %d %s", a.status, a.cacheStatus())
@@ -81,9 +97,7 @@ func TestCatalog_knowsWhatWasCreated(t *testing.T) {
 	})
 	nodes := startCluster(t, 3, o.URL, withCatalog(t, "enforce", "/a\n"))
 	for _, n := range nodes {
-		c := n.sites.Load().all[0].catalog
-		eventually(t, "the catalog is loaded", func() bool { return c.Lists("/a") })
-		c.Check("/the first one is a sample", time.Now())
+		loaded(t, n)
 		for _, p := range []string{"/put", "/posts/17", "/told?q=1", "/deleted"} {
 			n.get(t, p).want(t, 404, "404 Not Found: this site has nothing here\n", "detail=catalog")
 		}
@@ -111,13 +125,8 @@ func TestCatalog_knowsWhatWasCreated(t *testing.T) {
 
 // A catalog that has no room for what was created refuses nothing any more.
 func TestCatalog_noRoomForWhatWasCreated(t *testing.T) {
-	o := newOrigin(t, content)
-	cfg := testConfig("edge-a", o.URL)
-	withCatalog(t, "enforce", "/a\n")(&cfg)
-	n := startNode(t, cfg)
+	n := cataloged(t, "/a\n")
 	c := n.sites.Load().all[0].catalog
-	eventually(t, "the catalog is loaded", func() bool { return c.Lists("/a") })
-	c.Check("/the first one is a sample", time.Now())
 	many := make([]string, 1<<16)
 	for i := range many {
 		many[i] = "/" + itoa(int64(i))
@@ -147,13 +156,8 @@ func TestStampTime(t *testing.T) {
 // A catalog that calls absent what the origin has is found by its samples, and
 // refuses nothing from then on.
 func TestCatalog_lieIsFound(t *testing.T) {
-	o := newOrigin(t, content)
-	cfg := testConfig("edge-a", o.URL)
-	withCatalog(t, "enforce", "/a\n")(&cfg)
-	n := startNode(t, cfg)
+	n := cataloged(t, "/a\n")
 	c := n.sites.Load().all[0].catalog
-	eventually(t, "the catalog is loaded", func() bool { return c.Lists("/a") })
-	c.Check("/the first one is a sample", time.Now())
 	refused := 0
 	for i := range 2000 {
 		a := n.get(t, "/real/"+strings.Repeat("x", i%50)+itoa(int64(i)))

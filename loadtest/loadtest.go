@@ -67,6 +67,7 @@ type Options struct {
 
 	Binary string    // edged, to start nodes and workers with; required without Targets
 	Out    io.Writer // progress and summary; nil: discarded
+	Live   bool      // Out is a terminal, on which a line can be written over
 	// Command is kept in the report, to repeat the run by.
 	Command []string
 	Version string // of edged, kept in the report

@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"io"
-	"os"
 	"sync"
 	"time"
 	"unicode/utf8"
@@ -32,8 +31,8 @@ type monitor struct {
 	events []Event
 }
 
-func newMonitor(out io.Writer, rec *recorder, admins []*admin, phases []Phase, before []counters) *monitor {
-	m := &monitor{out: out, live: isTerminal(out), rec: rec, admins: admins, phases: phases, last: append([]counters(nil), before...)}
+func newMonitor(out io.Writer, live bool, rec *recorder, admins []*admin, phases []Phase, before []counters) *monitor {
+	m := &monitor{out: out, live: live, rec: rec, admins: admins, phases: phases, last: append([]counters(nil), before...)}
 	m.ended = make([]counters, len(m.last))
 	m.bloom = sumBloom(m.last)
 	return m
@@ -53,17 +52,6 @@ func sumBloom(cs []counters) (b Bloom) {
 		b = b.plus(c.allBloom(), 1)
 	}
 	return b
-}
-
-// isTerminal reports whether w is a character device, and so most likely a
-// terminal.
-func isTerminal(w io.Writer) bool {
-	f, ok := w.(*os.File)
-	if !ok {
-		return false
-	}
-	info, err := f.Stat()
-	return err == nil && info.Mode()&os.ModeCharDevice != 0
 }
 
 // watch ticks until stop is closed.

@@ -281,7 +281,7 @@ func (r *runner) group(ctx context.Context, s Scenario, how mode) (g Group, err 
 		originBefore = c.origin.Counts()
 	}
 	fmt.Fprintf(r.out, "Measuring %s for %v.\n", s.Name, s.duration().Round(time.Millisecond))
-	mon := newMonitor(r.out, rec, c.admins, s.Phases, before)
+	mon := newMonitor(r.out, r.opts.Live, rec, c.admins, s.Phases, before)
 	if c.origin != nil {
 		mon.origin, mon.asked = c.origin, total(originBefore)
 	}

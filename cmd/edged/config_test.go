@@ -105,7 +105,7 @@ func TestLoad_contractSample(t *testing.T) {
 		Admin:  edge.Admin{Address: "127.0.0.1:9901"},
 		Cluster: edge.Cluster{
 			Role: edge.RoleEdge, Gossip: "0.0.0.0:7946", Peer: "0.0.0.0:7947",
-			Join: []string{}, Keys: [][]byte{make([]byte, 32)},
+			Keys: [][]byte{make([]byte, 32)},
 		},
 		Cache: edge.Cache{Memory: 512 << 20, MaxObject: 64 << 20, Partitions: []edge.Partition{
 			{Name: "hot", Paths: []string{"/static/*"}, Share: 0.7, FalsePositiveRate: 0.005},

@@ -167,7 +167,7 @@ func (d *document) config() edge.Config {
 			Gossip:    d.Cluster.Gossip,
 			Peer:      d.Cluster.Peer,
 			Advertise: d.Cluster.Advertise,
-			Join:      d.Cluster.Join,
+			Join:      append([]string(nil), d.Cluster.Join...), // none, however that is written
 		},
 		Cache: edge.Cache{Memory: int64(d.Cache.Memory), MaxObject: int64(d.Cache.MaxObject)},
 		Negative: edge.Negative{

@@ -90,6 +90,7 @@ func (c *loadtestRunCmd) Run(p *process) error {
 		Admins:    c.Admin,
 		Host:      c.Host,
 		Out:       p.stdout,
+		Live:      isTerminal(p.stdout),
 		Command:   append([]string{"edged"}, p.args...),
 		Version:   readBuild().Version,
 	}

@@ -296,15 +296,22 @@ func (e *Epochs) Marks() int {
 // Check returns what the purges after the one numbered since mean for a
 // response.
 func (e *Epochs) Check(since uint64, url string, tags []string) Verdict {
-	if e.newest.Load() == since {
-		return Valid
-	}
-	if r := e.recent.Load(); r != nil && r.none(since, url, tags, 0) {
+	if e.untouched(since, url, tags) {
 		return Valid
 	}
 	e.mu.RLock()
 	defer e.mu.RUnlock()
 	return e.checkLocked(since, url, tags)
+}
+
+// untouched reports whether for certain no purge after the one numbered since
+// covers a response or absence; it takes no lock.
+func (e *Epochs) untouched(since uint64, url string, tags []string) bool {
+	if e.newest.Load() == since {
+		return true
+	}
+	r := e.recent.Load()
+	return r != nil && r.none(since, url, tags, 0)
 }
 
 func (e *Epochs) checkLocked(since uint64, url string, tags []string) Verdict {
@@ -348,10 +355,7 @@ func (e *Epochs) checkLocked(since uint64, url string, tags []string) Verdict {
 // CheckAbsence is Check for a remembered absence: a soft purge ends it too, and
 // so does news that its URL exists.
 func (e *Epochs) CheckAbsence(since uint64, url string, tags []string) Verdict {
-	if e.newest.Load() == since {
-		return Valid
-	}
-	if r := e.recent.Load(); r != nil && r.none(since, url, tags, 0) {
+	if e.untouched(since, url, tags) {
 		return Valid
 	}
 	e.mu.RLock()
