@@ -155,6 +155,39 @@ faults:
 	}
 }
 
+// An origin may fail all along, from when the keys are stored; a fault that is
+// worse prevails for its time.
+func TestRun_originThatFails(t *testing.T) {
+	t.Parallel()
+	o, out := quick(t, "ok")
+	o.Scenario = writeLog(t, `
+nodes: 2
+keys: 100
+origin: { errors: 25% }
+phases: [{ duration: 1s, rate: 400, absent: 80% }]
+faults:
+  - { at: 400ms, do: failing_origin, errors: 100%, for: 100ms }
+  - { at: 600ms, do: failing_origin, errors: 1%, for: 100ms }
+`)
+	o.Rate, o.Duration = 0, 0
+	r, err := Run(t.Context(), o)
+	if err != nil {
+		t.Fatalf("%v\n%s", err, out)
+	}
+	// A quarter, and of 100 of the 1000 ms three quarters more.
+	failed, asked := r.OriginCounts[ClassFailed], total(r.OriginCounts)
+	if share := float64(failed) / float64(asked); share < 0.26 || share > 0.45 || r.Errors == 0 || r.WrongAnswers != 0 || len(r.Disagreements) != 0 {
+		t.Errorf("%d of %d answers failed; errors %v, %d wrong answers, %q", failed, asked, r.ErrorKinds, r.WrongAnswers, r.Disagreements)
+	}
+	if want := fmt.Sprintf("The origin failed on purpose: %d answers with 503.", failed); !strings.Contains(out.String(), want) {
+		t.Errorf("%q is not in\n%s", want, out)
+	}
+	o.Targets, o.Nodes = []string{"http://127.0.0.1:1"}, 0
+	if _, err := Run(t.Context(), o); !errors.Is(err, ErrUsage) || !strings.Contains(err.Error(), "origin.errors") {
+		t.Errorf("with targets: %v", err)
+	}
+}
+
 // A node that is killed and comes back keeps what it had counted before. A fault
 // that comes while it still starts waits.
 func TestRun_faultsOfNodes(t *testing.T) {

@@ -123,7 +123,7 @@ func (o *Origin) handler() http.Handler {
 	return mux
 }
 
-// Disturbance is what is wrong with an origin for a while.
+// Disturbance is what is wrong with an origin.
 type Disturbance struct {
 	Latency time.Duration // before each answer, in addition
 	Errors  Share         // of the answers are 503

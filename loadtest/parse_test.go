@@ -181,7 +181,7 @@ nodes: 2
 keys: 100
 size: 1KiB-4KiB
 memory: 32MiB
-origin: { latency: 5ms }
+origin: { latency: 5ms, errors: 1.5% }
 phases:
   - { name: one, duration: 2s, rate: 50, absent: 65%, zipf: 1.1 }
   - { name: two, duration: 1m30s, rate: 20.5, arrivals: poisson, absent: 0.5, purge_rate: 2 }
@@ -195,7 +195,7 @@ fail_if:
 	}
 	p := s.Phases
 	switch {
-	case s.Name != "mine", s.Nodes != 2, s.Keys != 100, s.Size != SizeRange{1024, 4096}, s.Memory != 32<<20, s.Origin.Latency != 5*time.Millisecond, !s.Prefill, s.Seed != 1,
+	case s.Name != "mine", s.Nodes != 2, s.Keys != 100, s.Size != SizeRange{1024, 4096}, s.Memory != 32<<20, s.Origin.Latency != 5*time.Millisecond, s.Origin.Errors != 0.015, !s.Prefill, s.Seed != 1,
 		len(p) != 2, p[0].Absent != 0.65, p[0].Zipf != 1.1, p[0].Arrivals != Constant, p[1].Absent != 0.5, p[1].Duration != 90*time.Second, p[1].Arrivals != Poisson:
 		t.Errorf("read %+v", s)
 	}
@@ -212,6 +212,7 @@ fail_if:
 		{"list for a value", "nodes: [1]", "1:8: nodes: want a single value"},
 		{"value for a list", "phases: 1", "1:9: phases: want a list"},
 		{"value for a section", "phases: [1]", "1:10: phases[0]: want a section with the keys name, "},
+		{"too many errors", "origin: {errors: 101%}", `1:18: origin.errors: "101%" is not a share: want 0% to 100%`},
 		{"no duration", "origin: {latency: 5}", `1:19: origin.latency: "5" is not a duration`},
 		{"no switch", "prefill: on", `1:10: prefill: "on" is not a switch`},
 		{"no YAML", "nodes: [1", "1:8: this is not YAML: "},

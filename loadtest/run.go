@@ -110,6 +110,8 @@ func (r *runner) checkOptions(s Scenario, ownNetwork bool) error {
 		return errors.New("a number of nodes to start, and targets that run already: want one of them")
 	case len(o.Admins) > 0 && len(o.Admins) != len(o.Targets):
 		return fmt.Errorf("%d admin addresses for %d targets: want one each, or none", len(o.Admins), len(o.Targets))
+	case len(o.Targets) > 0 && s.Origin.Errors > 0:
+		return errors.New("origin.errors is about an origin of the scenario's own: leave the targets out")
 	case len(o.Targets) > 0 && len(s.Faults) > 0:
 		return errors.New("the scenario has faults, which are for nodes of its own: leave the targets out")
 	case o.Compare && o.NoFilters:
@@ -459,8 +461,11 @@ func (r *runner) measure(ctx context.Context, s Scenario, c *cluster, d *driver,
 	var faultErr error
 	faultCtx, endFaults := context.WithCancel(ctx)
 	defer endFaults()
+	fs := &faults{c: c, mon: mon}
+	if s.Origin.Errors > 0 {
+		fs.disturb(func() { fs.fail = append(fs.fail, s.Origin.Errors) })
+	}
 	if len(s.Faults) > 0 {
-		fs := &faults{c: c, mon: mon}
 		wg.Go(func() { faultErr = fs.run(faultCtx, s.Faults, mon.start) })
 	}
 	if remotes == nil {

@@ -43,6 +43,9 @@ type Scenario struct {
 // OriginSpec is how the bundled origin behaves.
 type OriginSpec struct {
 	Latency time.Duration `yaml:"latency"` // before each answer
+	// Errors is the share of the answers that are 503, evenly spread over the
+	// measured part; a failing_origin fault with a larger one prevails.
+	Errors Share `yaml:"errors"`
 }
 
 // Phase is a stretch of time with one kind of traffic.

@@ -226,6 +226,9 @@ func (g *Group) summariseNodes(w io.Writer, name string) {
 	for _, s := range g.ErrorSamples {
 		fmt.Fprintf(w, "  %s\n", s)
 	}
+	if n := g.OriginCounts[ClassFailed]; n > 0 {
+		fmt.Fprintf(w, "The origin%s failed on purpose: %d answers with 503.\n", name, n)
+	}
 	switch {
 	case len(g.Disagreements) > 0:
 		for _, d := range g.Disagreements {
