@@ -54,10 +54,14 @@ func crossCheck(g *Group, counts []counters, origin map[string]int64) []string {
 			say("%s: the answers say %d, the nodes counted %d", what, driver, nodes)
 		}
 	}
-	var hits, negatives int64
+	var hits, negatives, purges int64
 	for _, c := range counts {
+		purges += c.purges
 		hits += c.requests["hit"] + c.requests["stale"]
 		negatives += c.requests["negative"]
+	}
+	if p := g.Purges; purges < p.Requests-p.Errors || purges > p.Requests {
+		say("purges: %d were sent, of which %d failed, the nodes counted %d", p.Requests, p.Errors, purges)
 	}
 	seen("answers from the asked node's store", g.Sources[fromHit]+g.Sources[fromStale], hits)
 	// What a peer's answer has shown to be still right is "revalidated" for the

@@ -161,9 +161,10 @@ func (g *Group) unsentRPCs() int64 {
 
 // PurgeReport counts the purges that the driver asked for.
 type PurgeReport struct {
-	Requests int64   `json:"requests"`
-	Errors   int64   `json:"errors"`
-	MaxMS    float64 `json:"max_ms"` // until all members had acknowledged
+	Scheduled int64   `json:"scheduled"` // one is sent when the one before has its answer
+	Requests  int64   `json:"requests"`  // those whose turn came before the end
+	Errors    int64   `json:"errors"`
+	MaxMS     float64 `json:"max_ms"` // until all members had acknowledged
 }
 
 // DriverReport says how well the driver kept its own schedule.

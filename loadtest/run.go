@@ -492,22 +492,27 @@ func purgeAll(ctx context.Context, sc *schedule, c *cluster, start time.Time, st
 		if !ok {
 			return p
 		}
+		p.Scheduled++
 		timer.Reset(time.Until(start.Add(a.at)))
 		select {
 		case <-timer.C:
 		case <-stop:
+			for ok { // what is left has not been sent
+				if _, ok = sc.next(); ok {
+					p.Scheduled++
+				}
+			}
 			return p
 		case <-ctx.Done():
 			return p
 		}
 		began := time.Now()
-		err := c.admins[i%len(c.admins)].purge(ctx, "http://"+c.host+a.path)
+		p.Requests++
+		if err := c.admins[i%len(c.admins)].purge(ctx, "http://"+c.host+a.path); err != nil {
+			p.Errors++
+		}
 		if ctx.Err() != nil {
 			return p
-		}
-		p.Requests++
-		if err != nil {
-			p.Errors++
 		}
 		p.MaxMS = max(p.MaxMS, float64(time.Since(began))/float64(time.Millisecond))
 	}

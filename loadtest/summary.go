@@ -214,8 +214,12 @@ func (g *Group) summariseNodes(w io.Writer, name string) {
 		}
 		tw.Flush()
 	}
-	if g.Purges.Requests > 0 {
-		fmt.Fprintf(w, "Purges%s: %d, %d failed, the slowest took %s.\n", name, g.Purges.Requests, g.Purges.Errors, ms(g.Purges.MaxMS))
+	if p := g.Purges; p.Scheduled > 0 {
+		fmt.Fprintf(w, "Purges%s: %d, %d failed, the slowest took %s", name, p.Requests, p.Errors, ms(p.MaxMS))
+		if left := p.Scheduled - p.Requests; left > 0 {
+			fmt.Fprintf(w, "; their turn never came: %d, since one waits for the one before", left)
+		}
+		fmt.Fprintln(w, ".")
 	}
 	if g.Driver.Bottleneck != "" {
 		fmt.Fprintf(w, "Warning%s: %s.\n", name, g.Driver.Bottleneck)
