@@ -94,6 +94,7 @@ func (n *Node) judge(ctx context.Context, fw *forward, up *upstream, err error) 
 		}
 	}
 	out.header = forwardable(resp.Header)
+	out.others = rfc9111.HeaderForOthers(out.header)
 	switch {
 	case out.shared:
 		n.uncacheable.remove(fw.key.Hash)

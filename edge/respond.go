@@ -214,8 +214,11 @@ func (n *Node) serveOutcome(rq *request, f *flight, why string, collapsed bool) 
 
 // stream answers with a response while it arrives.
 func (n *Node) stream(rq *request, out *outcome, rd *bodyReader, why string, collapsed bool) {
-	h := rq.w.Header()
-	for name, v := range out.header {
+	h, header := rq.w.Header(), out.header
+	if collapsed {
+		header = out.others
+	}
+	for name, v := range header {
 		h[name] = v
 	}
 	if out.meta != nil && (h["Age"] != nil || out.detail != "origin") {

@@ -48,3 +48,20 @@ func StoredHeader(h http.Header) http.Header {
 	}
 	return kept
 }
+
+// HeaderForOthers returns what a client may see of a response that another one's
+// request has brought: all but the fields that a qualified no-cache or private
+// names (§5.2.2.4, §5.2.2.7). It is h itself when there are none.
+func HeaderForOthers(h http.Header) http.Header {
+	cc, _ := Control(h)
+	if len(cc.NoCacheFields) == 0 && len(cc.PrivateFields) == 0 {
+		return h
+	}
+	open := make(http.Header, len(h))
+	for name, lines := range h {
+		if !cc.hides(name) {
+			open[name] = lines
+		}
+	}
+	return open
+}
