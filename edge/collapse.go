@@ -55,7 +55,7 @@ type outcome struct {
 	status  int
 	phrase  *phrase // nil: the usual one
 	header  http.Header
-	others  http.Header // the same for those who joined
+	others  http.Header        // the same for those who joined
 	trailer func() http.Header // complete once the body has ended
 	length  int64              // -1 unknown
 	body    *body

@@ -113,7 +113,7 @@ func (n *Node) pass(rq *request, why string, res result) {
 	}
 	defer release()
 	defer resp.Body.Close()
-	if keys := rfc9111.Invalidates(rq.r.Method, resp.StatusCode, rq.key.URL, resp.Header); len(keys) > 0 {
+	if keys := rfc9111.Invalidates(rq.r.Method, resp.StatusCode, rq.key.URL, n.asKeyed(resp.Header)); len(keys) > 0 {
 		n.invalidations.invalidate(rq.r.RemoteAddr, keys, rq.site.catalog != nil && creates(rq.r.Method, resp.StatusCode))
 	}
 	if resp.StatusCode == http.StatusSwitchingProtocols {
@@ -307,6 +307,24 @@ func (u *uploadReader) leave() {
 	if !u.ended.Load() {
 		http.NewResponseController(u.rq.w).SetReadDeadline(time.Now().Add(leftoverTimeout))
 	}
+}
+
+// asKeyed returns the fields of a response that name other URLs as keys have
+// these: an origin whose clients speak TLS to a terminator in front of the node
+// writes https.
+func (n *Node) asKeyed(h http.Header) http.Header {
+	named := http.Header{}
+	for _, name := range []string{"Location", "Content-Location"} {
+		for _, u := range h[name] {
+			if len(u) > 6 && strings.EqualFold(u[:6], "https:") {
+				if scheme, host, target, err := n.canonicalURL(u, ""); err == nil {
+					u = scheme + "://" + host + target
+				}
+			}
+			named[name] = append(named[name], u)
+		}
+	}
+	return named
 }
 
 // forwardable returns the fields of a response that go on to the client: the

@@ -315,7 +315,9 @@ func (n *Node) canonicalKeys(urls []string) ([]string, error) {
 
 // canonicalURL takes a URL apart and brings its parts into the form that keys
 // have: byte for byte what a client's request for it would come to. A host
-// given extra stands in for the URL's own.
+// given extra stands in for the URL's own. The TLS of clients ends in front of the
+// node, which they reach by plain HTTP, so what is https to them has http in its
+// key.
 func (n *Node) canonicalURL(raw, instead string) (scheme, host, target string, err error) {
 	bad := func(what string) error {
 		return &admin.Error{Status: http.StatusBadRequest, Text: what + ": " + raw}
@@ -339,5 +341,5 @@ func (n *Node) canonicalURL(raw, instead string) (scheme, host, target string, e
 	if host, ok = rfc9111.CanonicalHost(host, scheme); !ok {
 		return "", "", "", bad("not a valid host in a URL")
 	}
-	return scheme, n.withoutOwnPort(host), rfc9111.NormaliseTarget(path, query), nil
+	return "http", n.withoutOwnPort(host), rfc9111.NormaliseTarget(path, query), nil
 }

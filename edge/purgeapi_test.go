@@ -277,6 +277,52 @@ func TestSync_lostPurges(t *testing.T) {
 	n.get(t, "/q").want(t, 200, "1", "fwd=stale", "fwd-status=200")
 }
 
+// What is https to clients, whose TLS ends in front of the node, has one key with
+// what is http to the node: for who purges, and for an origin's Location.
+func TestPurge_httpsIsTheSame(t *testing.T) {
+	var version atomic.Int64
+	o := newOrigin(t, func(w http.ResponseWriter, r *http.Request) {
+		if r.Method == http.MethodPost {
+			w.Header().Set("Location", r.Header.Get("X-Location"))
+			w.WriteHeader(http.StatusSeeOther)
+			return
+		}
+		w.Header().Set("Cache-Control", "max-age=600")
+		fmt.Fprint(w, version.Load())
+	})
+	n := startNode(t, testConfig("edge-a", o.URL))
+	for _, tc := range []struct {
+		path, call, body string
+	}{
+		{"/v1/purge", `{"urls":["https://www.example.com/x"]}`, ""},
+		{"/v1/purge", `{"urls":["HTTPS://www.example.com:443/x"],"soft":true}`, ""},
+		{"/v1/purge", `{"prefixes":["https://www.example.com/"]}`, ""},
+		{"", "https://www.example.com/x", ""},
+		{"", "https://www.example.com:443/x", ""},
+		{"", "https://www.example.com:8443/x", "hit"}, // another origin
+		{"", "https://www.example.org/x", "hit"},
+	} {
+		n.get(t, "/x").want(t, 200, fmt.Sprint(version.Load()))
+		version.Add(1)
+		want := fmt.Sprint(version.Load())
+		if tc.body != "" {
+			want = fmt.Sprint(version.Add(-1))
+		}
+		if tc.path != "" {
+			if status, body := n.adminCall(t, "POST", tc.path, tc.call, "Content-Type", "application/json"); status != 200 {
+				t.Errorf("%s: %d %s", tc.call, status, body)
+			}
+		} else {
+			n.do(t, http.MethodPost, "/other", strings.NewReader("a"), "X-Location: "+tc.call).want(t, 303, "")
+		}
+		n.get(t, "/x").want(t, 200, want, tc.body)
+	}
+	e, err := n.explain(t.Context(), "GET", "https://www.example.com/x", nil)
+	if err != nil || len(e.Stored) != 1 {
+		t.Errorf("explain of an https URL: %+v, %v", e, err)
+	}
+}
+
 // What a newer version says, and this one does not know, may be about anything,
 // unless its number says that it is advice.
 func TestChange_ofUnknownKind(t *testing.T) {
