@@ -120,7 +120,7 @@ func newMetrics(cfg *Config) *metrics {
 	for _, reason := range []string{"many", "long"} {
 		m.droppedTags.WithLabelValues(reason)
 	}
-	m.purgesRefused = counter("edged_purge_refused_total", "Calls to purge that were refused, by reason: above the rate, or a name above 8 KiB.", "reason")
+	m.purgesRefused = counter("edged_purge_refused_total", "Calls to purge that were refused, by reason: above the rate, or with a name above 8 KiB, or more than 50 000 names.", "reason")
 	m.unknownChanges = counter("edged_purge_unknown_total", "Entries of the log that a newer version wrote and this one does not know: advisory ones are passed over, binding ones make all that is stored stale.", "kind")
 	for _, k := range []string{"advisory", "binding"} {
 		m.unknownChanges.WithLabelValues(k)

@@ -164,7 +164,7 @@ func (n *Node) spreadAnswer(ctx context.Context, kind, by string, g gossip.Chang
 		}
 		n.metrics.purges.WithLabelValues(kind, "accepted").Inc()
 		n.audit(kind, by, &g, s)
-		res := counted(resultOf(s))
+		res := counted(n.resultOf(s))
 		if watch != nil {
 			watch.Begun(res)
 		}
@@ -178,7 +178,7 @@ func (n *Node) spreadAnswer(ctx context.Context, kind, by string, g gossip.Chang
 		return admin.PurgeResult{}, errNotTaken()
 	}
 	n.audit(kind, by, &g, s)
-	return counted(resultOf(s)), nil
+	return counted(n.resultOf(s)), nil
 }
 
 // storedUnder returns how many stored responses a change names at the moment,
@@ -209,6 +209,18 @@ func (n *Node) storedUnder(c *gossip.Change) (stored *int, more bool) {
 		more = m > 0 || !all
 	}
 	return &sum, more
+}
+
+// resultOf is how far a purge of this node has come.
+func (n *Node) resultOf(s *gossip.Spreading) admin.PurgeResult {
+	res := resultOf(s)
+	switch {
+	case n.gossip.LogFailed():
+		res.Warning = "the log of purges can't be written to disk, as this node's log says: after a restart others may have to tell it of this purge"
+	case res.Members == 1 && len(n.cfg.Cluster.Join) > 0:
+		res.Warning = "this node knows of no other member: those in cluster.join that are cut off, or that it has not met since it started, learn of this purge when they meet"
+	}
+	return res
 }
 
 // errNotTaken is the answer when a change could not be entered in the log, as

@@ -208,6 +208,35 @@ func TestPurgeLimit(t *testing.T) {
 	}
 }
 
+// What can never pass is told from what may pass later.
+func TestPurge_tooManyNames(t *testing.T) {
+	n := startNode(t, testConfig("edge-a", "http://127.0.0.1:1"))
+	call := func(names int) int {
+		status, _ := n.adminCall(t, "POST", "/v1/purge", `{"tags":["a"`+strings.Repeat(`,"a"`, names-1)+`]}`, "Content-Type", "application/json")
+		return status
+	}
+	for _, c := range []struct{ names, want int }{{purgeBurst + 1, 413}, {purgeBurst, 200}, {purgeBurst, 429}, {purgeBurst + 1, 413}} {
+		if got := call(c.names); got != c.want {
+			t.Errorf("%d names: %d, want %d", c.names, got, c.want)
+		}
+	}
+}
+
+// A purge of a node that is to have others, and knows of none, says so.
+func TestPurge_alone(t *testing.T) {
+	for _, join := range [][]string{nil, {"127.0.0.1:1"}} {
+		cfg := testConfig("edge-a", "http://127.0.0.1:1")
+		cfg.Cluster.Join = join
+		n := startNode(t, cfg)
+		for _, wait := range []string{"all", "none"} {
+			_, body := n.adminCall(t, "POST", "/v1/purge", `{"tags":["a"],"wait":"`+wait+`"}`, "Content-Type", "application/json")
+			if warns := strings.Contains(body, "knows of no other member"); warns != (join != nil) {
+				t.Errorf("join %v, wait %s: %s", join, wait, body)
+			}
+		}
+	}
+}
+
 // Every purge leaves a line that says who, what and how far.
 func TestPurge_audit(t *testing.T) {
 	var version atomic.Int64

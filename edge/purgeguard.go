@@ -46,7 +46,7 @@ func (l *purgeLimit) take(n int, now time.Time) (wait time.Duration) {
 
 // admitPurge refuses a change that is too large, or one too many.
 func (n *Node) admitPurge(c *gossip.Change) error {
-	things := 1
+	things := 0
 	for _, list := range [][]string{c.URLs, c.Tags, c.Prefixes, c.Hosts} {
 		things += len(list)
 		for _, s := range list {
@@ -56,7 +56,11 @@ func (n *Node) admitPurge(c *gossip.Change) error {
 			}
 		}
 	}
-	if wait := n.purgeLimit.take(things, time.Now()); wait > 0 {
+	if things > purgeBurst {
+		n.metrics.purgesRefused.WithLabelValues("length").Inc()
+		return &admin.Error{Status: http.StatusRequestEntityTooLarge, Text: itoa(int64(things)) + " names in one call: want up to " + itoa(purgeBurst)}
+	}
+	if wait := n.purgeLimit.take(max(things, 1), time.Now()); wait > 0 {
 		n.metrics.purgesRefused.WithLabelValues("rate").Inc()
 		return &admin.Error{Status: http.StatusTooManyRequests, Text: "too many purges: try again in " + wait.String()}
 	}

@@ -268,6 +268,18 @@ type LogStats struct {
 	FileFailed    bool   // it can't be written
 }
 
+// LogFailed reports whether the log of changes is to be kept on disk and can't be
+// written there.
+func (g *Gossip) LogFailed() bool {
+	f := g.changes.file
+	if f == nil {
+		return false
+	}
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.err != nil
+}
+
 func (l *changeLog) stats() LogStats {
 	l.mu.Lock()
 	defer l.mu.Unlock()

@@ -229,6 +229,9 @@ func (v *purgeView) end() error {
 			}
 		}
 		v.print("purge %s: %d of %d members have acknowledged%s\n", printable(v.res.ID), v.res.Acked, v.res.Members, stored)
+		if v.res.Warning != "" {
+			v.print("  but %s\n", printable(v.res.Warning))
+		}
 	}
 	return v.err
 }

@@ -145,6 +145,8 @@ func TestAdmin_routes(t *testing.T) {
 		{"explain a field with a line feed", "GET", "/v1/explain?url=http://h/&header=A:x%0aB:y", "", 400, "", "want Name:Value"},
 		{"explain too many fields", "GET", "/v1/explain?url=http://h/" + strings.Repeat("&header=A:b", 65), "", 400, "", "more than 64"},
 
+		{"purge with a name twice", "POST", "/v1/purge", `{"urls":["http://h/a"],"tags":[{"a":1,"a":2}],"URLs":["http://h/b"]}`, 400, "", `\"URLs\" is there twice`},
+		{"purge what is no UTF-8", "POST", "/v1/purge", "{\"urls\":[\"http://h/\xff\"]}", 400, "", "not UTF-8"},
 		{"purge nothing", "POST", "/v1/purge", `{}`, 400, "", "nothing to purge"},
 		{"purge without a body", "POST", "/v1/purge", ``, 400, "", "nothing to purge"},
 		{"purge no URL", "POST", "/v1/purge", `{"urls":["http://h/","h/a"]}`, 400, "", `urls[1]: \"h/a\" is not an absolute`},

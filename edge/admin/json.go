@@ -10,6 +10,7 @@ import (
 	"net/http"
 	"reflect"
 	"strings"
+	"unicode/utf8"
 )
 
 // maxRequestBytes bounds the body of a request.
@@ -88,6 +89,14 @@ func decode(w http.ResponseWriter, r *http.Request, v any) bool {
 		fail(w, http.StatusBadRequest, "the body is not a JSON object")
 		return false
 	}
+	if !utf8.Valid(body) {
+		fail(w, http.StatusBadRequest, "the body is not UTF-8")
+		return false
+	}
+	if name := twice(body); name != "" {
+		fail(w, http.StatusBadRequest, fmt.Sprintf("%q is there twice: want it once", name))
+		return false
+	}
 	d := json.NewDecoder(bytes.NewReader(body))
 	d.DisallowUnknownFields()
 	if err := d.Decode(v); err != nil {
@@ -99,6 +108,34 @@ func decode(w http.ResponseWriter, r *http.Request, v any) bool {
 		return false
 	}
 	return true
+}
+
+// twice returns a name that the JSON object has twice, in whatever case, of
+// which the decoder would take the last; empty when there is none. What is no
+// JSON the decoder finds.
+func twice(object []byte) string {
+	d := json.NewDecoder(bytes.NewReader(object))
+	if _, err := d.Token(); err != nil {
+		return ""
+	}
+	seen := map[string]bool{}
+	for d.More() {
+		t, err := d.Token()
+		name, ok := t.(string)
+		if err != nil || !ok {
+			return ""
+		}
+		folded := strings.ToLower(name)
+		if seen[folded] {
+			return name
+		}
+		seen[folded] = true
+		var value json.RawMessage
+		if d.Decode(&value) != nil {
+			return ""
+		}
+	}
+	return ""
 }
 
 // checkType accepts JSON from everyone, and from programs that are no browsers

@@ -316,6 +316,10 @@ type PurgeResult struct {
 	// room in the index.
 	Stored     *int `json:"stored,omitempty"`
 	StoredMore bool `json:"stored_more,omitempty"`
+
+	// Warning is what the purge has not that it should have: to be kept on disk,
+	// or other members that it could reach.
+	Warning string `json:"warning,omitempty"`
 }
 
 // Tags are the tags of what is stored on this node.
