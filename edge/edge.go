@@ -196,12 +196,16 @@ func seedFrom(keys [][]byte) peerfilter.Seed {
 	return peerfilter.Seed{binary.BigEndian.Uint64(b), binary.BigEndian.Uint64(b[8:])}
 }
 
+// sizing plans the filter of a partition.
+func (c *Config) sizing(p Partition) (peerfilter.Sizing, error) {
+	return peerfilter.Size(max(1, int(float64(c.Filter.Keys)*p.Share)), p.FalsePositiveRate, c.Filter.Peers)
+}
+
 // buildStore makes the partitions, each with its budget and its filter.
 func (n *Node) buildStore() error {
 	var sc store.Config
 	for i, p := range n.cfg.Cache.Partitions {
-		keys := max(1, int(float64(n.cfg.Filter.Keys)*p.Share))
-		plan, err := peerfilter.Size(keys, p.FalsePositiveRate, n.cfg.Filter.Peers)
+		plan, err := n.cfg.sizing(p)
 		if err != nil {
 			return Problem{fmt.Sprintf("cache.partitions[%d]", i), err.Error()}
 		}
@@ -212,7 +216,7 @@ func (n *Node) buildStore() error {
 		bytes := max(int64(float64(n.cfg.Cache.Memory)*p.Share), store.MinPartitionBytes)
 		sc.Partitions = append(sc.Partitions, store.PartitionConfig{Name: p.Name, MaxBytes: bytes, Filter: f})
 		n.plans = append(n.plans, plan)
-		n.filters = append(n.filters, filterState{counting: f, keys: keys})
+		n.filters = append(n.filters, filterState{counting: f, keys: plan.Keys})
 		n.maxObject = append(n.maxObject, min(n.cfg.Cache.MaxObject, bytes))
 	}
 	n.truths = make([]truth, len(n.plans))

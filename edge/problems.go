@@ -5,12 +5,15 @@ import (
 	"net"
 	"net/netip"
 	"net/url"
+	"os"
 	"regexp"
+	"strconv"
 	"strings"
 	"time"
 
 	"edged/edge/rfc9111"
 	"edged/gossip"
+	"edged/peerfilter"
 )
 
 // Problem is one thing wrong with a Config: Path is the place in the
@@ -97,8 +100,13 @@ func (c *Config) clusterProblems(ps *problems) {
 		}
 	}
 	if a := c.Cluster.Advertise; a != "" {
-		if _, err := netip.ParseAddr(a); err != nil {
+		switch ip, err := netip.ParseAddr(a); {
+		case err != nil:
 			ps.add("cluster.advertise", "%q is not an IP address", a)
+		case ip.IsUnspecified():
+			ps.add("cluster.advertise", "%q is no address that others can reach: want one of this machine's", a)
+		case !ip.IsLoopback() && len(c.Cluster.Keys) == 0:
+			ps.add("cluster.advertise", "%q can be reached from other machines, so cluster.key_file is required: make a key with `edged keygen`", a)
 		}
 	}
 }
@@ -171,8 +179,19 @@ func (c *Config) filterProblems(ps *problems) {
 	case c.Filter.Ask == askNone && !c.Filter.Off:
 		ps.add("filter.ask", "none is for comparison without filters: want enabled: false beside it, or no ask")
 	}
-	if c.Filter.Peers < 1 || c.Filter.Peers > 1024 {
-		ps.add("filter.peers", "%d: want 1 to 1024", c.Filter.Peers)
+	if c.Filter.Peers < 1 || c.Filter.Peers > peerfilter.MaxMembers {
+		ps.add("filter.peers", "%d: want 1 to %d", c.Filter.Peers, peerfilter.MaxMembers)
+	}
+	for i, p := range c.Cache.Partitions {
+		sound := len(*ps) == 0 // what is wrong in itself has been said
+		if _, err := c.sizing(p); err != nil && sound {
+			ps.add(fmt.Sprintf("cache.partitions[%d]", i), "%v", err)
+		}
+	}
+	if dir := c.Purge.StateDir; dir != "" {
+		if info, err := os.Stat(dir); err == nil && !info.IsDir() {
+			ps.add("purge.state_dir", "%s is not a directory", dir)
+		}
 	}
 }
 
@@ -224,9 +243,14 @@ func (o *Origin) problems(ps *problems, at string) {
 			ps.add(op, "%q is not a URL: %v", raw, err)
 		case u.Scheme != "http" && u.Scheme != "https":
 			ps.add(op, "%q is not an origin: want http://host[:port] or https://host[:port]", raw)
-		case u.Host == "" || (u.Path != "" && u.Path != "/") || u.RawQuery != "" || u.Fragment != "" || u.User != nil:
+		case !isHost(u.Host, u.Scheme):
+			ps.add(op, "%q is not an origin: %q is no host and port", raw, u.Host)
+		case (u.Path != "" && u.Path != "/") || u.RawQuery != "" || u.Fragment != "" || u.User != nil:
 			ps.add(op, "%q is not an origin: want scheme, host and port only", raw)
 		}
+	}
+	if o.Host != "" && !isHost(o.Host, "http") {
+		ps.add(at+".host", "%q is not a host: want a name, or name:port", o.Host)
 	}
 	for _, t := range []struct {
 		key string
@@ -266,6 +290,11 @@ func (s *Site) policyProblems(ps *problems, at string) {
 	ps.oneOf(at+".catalog.mode", s.Catalog.Mode, "off", "observe", "enforce")
 	if s.Catalog.Mode != "off" && s.Catalog.File == "" && s.Catalog.URL == "" {
 		ps.add(at+".catalog", "mode %s needs a file or a url to read the catalog from", s.Catalog.Mode)
+	}
+	if raw := s.Catalog.URL; raw != "" {
+		if u, err := url.Parse(raw); err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Host == "" {
+			ps.add(at+".catalog.url", "%q is not an http or https URL", raw)
+		}
 	}
 	if s.Catalog.File != "" && s.Catalog.URL != "" {
 		ps.add(at+".catalog", "has a file and a url: want one of them")
@@ -311,6 +340,19 @@ func (ps *problems) oneOf(path, v string, want ...string) {
 		}
 	}
 	ps.add(path, "%q: want %s", v, strings.Join(want[:len(want)-1], ", ")+" or "+want[len(want)-1])
+}
+
+// isHost reports whether s is a host[:port] that requests can be sent to.
+func isHost(s, scheme string) bool {
+	if _, ok := rfc9111.CanonicalHost(s, scheme); !ok {
+		return false
+	}
+	_, port, err := net.SplitHostPort(s)
+	if err != nil || port == "" {
+		return true // none
+	}
+	n, err := strconv.Atoi(port)
+	return err == nil && n > 0 && n < 1<<16
 }
 
 func percent(f float64) string { return fmt.Sprintf("%.4g%%", f*100) }

@@ -8,6 +8,7 @@ import (
 	"io"
 	"net"
 	"net/url"
+	"os"
 	"runtime"
 	"slices"
 	"sync"
@@ -52,6 +53,11 @@ func (r *runner) run(ctx context.Context) (Report, error) {
 	rep := Report{
 		Scenario: s, Command: r.opts.Command, Version: r.opts.Version,
 		GoVersion: runtime.Version(), Platform: runtime.GOOS + "/" + runtime.GOARCH, CPUs: runtime.NumCPU(), Started: time.Now().UTC(),
+	}
+	if dir := r.opts.ReportDir; dir != "" { // before the work, not after it
+		if err := os.MkdirAll(dir, 0o755); err != nil {
+			return Report{}, fmt.Errorf("make a directory for the report: %w", err)
+		}
 	}
 	r.announce(s)
 	first := modeFilters

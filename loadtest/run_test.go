@@ -144,6 +144,15 @@ func TestRun_compares(t *testing.T) {
 	}
 }
 
+// A report that can't be written is no surprise at the end.
+func TestRun_reportNowhere(t *testing.T) {
+	o, out := quick(t, "ok")
+	o.ReportDir = filepath.Join(writeLog(t, "a file"), "report")
+	if _, err := Run(t.Context(), o); err == nil || !strings.Contains(err.Error(), "make a directory for the report") || out.String() != "" {
+		t.Errorf("%v:\n%s", err, out)
+	}
+}
+
 func TestRun_purges(t *testing.T) {
 	t.Parallel()
 	o, out := quick(t, "ok")

@@ -176,6 +176,11 @@ func (c *adminClient) post(ctx context.Context, path string, body, out any) ([]b
 	return data, c.decode(data, out)
 }
 
+// unexpected is the error of an answer in JSON that does not say what it should.
+func (c *adminClient) unexpected(what string) error {
+	return fmt.Errorf("the answer of %s does not say that %s: is this its admin address? See --admin", c.base.Host, what)
+}
+
 func (c *adminClient) decode(data []byte, out any) error {
 	if err := json.Unmarshal(data, out); err != nil {
 		return fmt.Errorf("the answer of %s is not that of an admin API: %w", c.base.Host, err)

@@ -321,6 +321,18 @@ func TestPurge_brokenAnswers(t *testing.T) {
 	}
 }
 
+// Something else than a node may answer 200 to everything.
+func TestDrain_reload_ofNoNode(t *testing.T) {
+	for _, c := range []string{"drain", "reload"} {
+		for body, want := range map[string]string{"hello": "not that of an admin API", "{}": "is this its admin address?"} {
+			s := stubAdmin(t, "/v1/"+c, 200, body)
+			if got := command(t, "", c, "--admin", s.URL); got.code != exitFailure || !strings.Contains(got.errOut, want) {
+				t.Errorf("%s, %q: %+v", c, body, got)
+			}
+		}
+	}
+}
+
 func TestDrain(t *testing.T) {
 	s := stubAdmin(t, "/v1/drain", 202, `{"draining":true}`)
 	if got := command(t, "", "drain", "--admin", s.URL); got.code != exitOK || !strings.Contains(got.out, "is draining") || s.request.Method != http.MethodPost {

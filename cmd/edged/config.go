@@ -99,6 +99,9 @@ func (s source) again() (*loaded, error) {
 	if s.file == "-" {
 		return nil, errors.New("it came from standard input, which can't be read again")
 	}
+	if info, err := os.Stat(s.file); err == nil && s.file != "" && !info.Mode().IsRegular() {
+		return nil, fmt.Errorf("read the configuration: %s is not a regular file, so it can't be read again", s.file)
+	}
 	return s.load()
 }
 
@@ -167,7 +170,7 @@ func (l *loaded) explain(err error) error {
 func (s source) read() ([]byte, error) {
 	var r io.Reader = s.stdin
 	if s.file != "-" {
-		f, err := os.Open(s.file)
+		f, err := openNow(s.file)
 		if err != nil {
 			return nil, fmt.Errorf("read the configuration: %w", err)
 		}

@@ -10,6 +10,7 @@ import (
 	"reflect"
 	"slices"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -297,6 +298,20 @@ func TestLoad_mistakes(t *testing.T) {
 				`FILE:3:39: sites[0].origin.urls[1]: "localhost" has no scheme: write http://localhost`,
 				`FILE:3:50: sites[0].origin.urls[2]: "mailto:me" is not an origin: want http://host[:port] or https://host[:port]`,
 			}},
+		{"what only the node's making would find", "cluster: {advertise: 0.0.0.0}\nfilter: {peers: 300}\npurge: {state_dir: /dev/null}\nsites:\n" +
+			"  - {name: a, origin: {urls: [\"http://h:99999\"], host: \"a b\"}, catalog: {url: x, mode: enforce}}\n",
+			[]string{
+				`FILE:1:22: cluster.advertise: "0.0.0.0" is no address that others can reach: want one of this machine's`,
+				`FILE:2:17: filter.peers: 300: want 1 to 256`,
+				`FILE:3:20: purge.state_dir: /dev/null is not a directory`,
+				`FILE:5:31: sites[0].origin.urls[0]: "http://h:99999" is not an origin: "h:99999" is no host and port`,
+				`FILE:5:56: sites[0].origin.host: "a b" is not a host: want a name, or name:port`,
+				`FILE:5:79: sites[0].catalog.url: "x" is not an http or https URL`,
+			}},
+		{"an address for others without a key", "cluster: {advertise: 192.0.2.1}\n" + minimal,
+			[]string{"FILE:1:22: cluster.advertise: \"192.0.2.1\" can be reached from other machines, so cluster.key_file is required: make a key with `edged keygen`"}},
+		{"a filter that can't be", "filter: {keys: 400000000}\n" + minimal,
+			[]string{`FILE:1:1: cache.partitions[0]: size filter: 400000000 keys at a rate of 0.000628 need 6841257472 bits: at most 2^32 are possible`}},
 		{"missing secrets", "admin: {token_file: /nowhere/token}\ncluster: {key_file: /nowhere/key, gossip: \"0.0.0.0:1\"}\n" + minimal,
 			[]string{
 				`FILE:1:21: admin.token_file: /nowhere/token cannot be read: no such file or directory`,
@@ -467,6 +482,26 @@ func TestSource_unreadable(t *testing.T) {
 	_, err = source{file: "-", stdin: strings.NewReader(strings.Repeat(" ", maxFileBytes+1)), env: noEnv, host: os.Hostname}.load()
 	if err == nil || !strings.Contains(err.Error(), "more than 1MiB") {
 		t.Errorf("load: %v", err)
+	}
+}
+
+// A named pipe has been read once; nobody waits for who may write to it.
+func TestSource_pipe(t *testing.T) {
+	s := sourceOf(t, minimal)
+	if err := os.Remove(s.file); err != nil {
+		t.Fatal(err)
+	}
+	if err := syscall.Mkfifo(s.file, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := s.again(); err == nil || !strings.Contains(err.Error(), "not a regular file, so it can't be read again") {
+		t.Errorf("again: %v", err)
+	}
+	if _, err := s.load(); err == nil || !strings.Contains(err.Error(), "there is no site") {
+		t.Errorf("load: %v", err)
+	}
+	if _, _, err := readSecret(s.file); err != nil {
+		t.Errorf("a secret: %v", err)
 	}
 }
 

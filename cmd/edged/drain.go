@@ -35,9 +35,15 @@ func (c *drainCmd) Run(p *process) error {
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), c.Timeout)
 	defer cancel()
-	raw, err := client.do(ctx, http.MethodPost, "/v1/drain", nil, struct{}{})
-	if err != nil {
+	var done struct {
+		Draining bool `json:"draining"`
+	}
+	raw, err := client.post(ctx, "/v1/drain", struct{}{}, &done)
+	switch {
+	case err != nil:
 		return err
+	case !done.Draining:
+		return client.unexpected("it drains")
 	}
 	if c.Wait {
 		if err := client.gone(ctx); err != nil {

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"net/http"
 	"sync"
 
 	"edged/edge"
@@ -35,9 +34,15 @@ func (c *reloadCmd) Run(p *process) error {
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), c.Timeout)
 	defer cancel()
-	raw, err := client.do(ctx, http.MethodPost, "/v1/reload", nil, struct{}{})
-	if err != nil {
+	var done struct {
+		Reloaded bool `json:"reloaded"`
+	}
+	raw, err := client.post(ctx, "/v1/reload", struct{}{}, &done)
+	switch {
+	case err != nil:
 		return err
+	case !done.Reloaded:
+		return client.unexpected("it has reloaded")
 	}
 	if c.JSON {
 		return printRaw(p.stdout, raw)

@@ -8,6 +8,7 @@ import (
 	"io/fs"
 	"os"
 	"strings"
+	"syscall"
 
 	"edged/edge"
 )
@@ -94,9 +95,15 @@ func readToken(file string) (string, error) {
 	return token, nil
 }
 
+// openNow opens a file to read. A named pipe that nobody writes to is empty, rather
+// than waited for.
+func openNow(file string) (*os.File, error) {
+	return os.OpenFile(file, os.O_RDONLY|syscall.O_NONBLOCK, 0)
+}
+
 // readSecret reads a small file and says when others than its owner and group can.
 func readSecret(file string) (content, warning string, err error) {
-	f, err := os.Open(file)
+	f, err := openNow(file)
 	if err != nil {
 		return "", "", fmt.Errorf("%s cannot be read: %w", file, errors.Unwrap(err))
 	}
