@@ -138,8 +138,10 @@ func (n *Node) forwardHeader(rq *request, whole bool) http.Header {
 			h["Accept-Encoding"] = []string{v}
 		}
 	}
-	if !rq.hasBody() {
-		delete(h, "Expect") // it speaks of the content that is to come
+	if !rq.hasBody() || !rq.r.ProtoAtLeast(1, 1) {
+		// It speaks of the content that is to come, and HTTP/1.0 does not know it
+		// (RFC 9110 §10.1.1).
+		delete(h, "Expect")
 	}
 	if rq.hop == shield.HopNone {
 		shield.StripOverrides(h)

@@ -93,8 +93,12 @@ func (id *Identity) check(certPEM, keyPEM, caPEM []byte, now time.Time) (*creden
 	if err != nil {
 		return nil, err
 	}
-	if block, _ := pem.Decode(certPEM); block == nil || block.Type != "CERTIFICATE" {
+	block, _ := pem.Decode(certPEM)
+	if block == nil || block.Type != "CERTIFICATE" {
 		return nil, errors.New("cert_file: there is no certificate in it: want PEM, \"-----BEGIN CERTIFICATE-----\"")
+	}
+	if _, err := x509.ParseCertificate(block.Bytes); err != nil {
+		return nil, fmt.Errorf("cert_file: the certificate can't be read: %w", err)
 	}
 	cert, err := tls.X509KeyPair(certPEM, keyPEM)
 	if err != nil {

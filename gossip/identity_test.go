@@ -113,6 +113,7 @@ func TestIdentity_complaints(t *testing.T) {
 	}{
 		{"no certificate", of([]byte("x"), key, ca.pem), "cert_file: there is no certificate in it"},
 		{"the key for the certificate", of(key, key, ca.pem), "cert_file: there is no certificate in it"},
+		{"a certificate that is none", of([]byte("-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n"), key, ca.pem), "cert_file: the certificate can't be read"},
 		{"no key", of(cert, nil, ca.pem), "key_file: it is not the private key of cert_file"},
 		{"another one's key", of(cert, strange, ca.pem), "key_file: it is not the private key of cert_file"},
 		{"no authority", of(cert, key, nil), "ca_file: there is no certificate in it"},

@@ -107,7 +107,24 @@ func (c *adminClient) send(ctx context.Context, method, path string, query url.V
 	if err != nil {
 		return nil, c.brokeOff(err)
 	}
-	return nil, fmt.Errorf("%s answers %s: %s", c.base.Host, resp.Status, reason(data))
+	return nil, &refusal{resp.StatusCode, fmt.Sprintf("%s answers %s: %s", c.base.Host, resp.Status, reason(data))}
+}
+
+// refusal is an answer of a node that is none of 2xx.
+type refusal struct {
+	status int
+	text   string
+}
+
+func (r *refusal) Error() string { return r.text }
+
+// asUsage makes wrong usage of what a node has refused as malformed, for a
+// command whose arguments the node alone can judge.
+func asUsage(err error) error {
+	if r := (*refusal)(nil); errors.As(err, &r) && r.status == http.StatusBadRequest {
+		return usageError{err}
+	}
+	return err
 }
 
 func (c *adminClient) brokeOff(err error) error {

@@ -321,6 +321,16 @@ func TestPurge_brokenAnswers(t *testing.T) {
 	}
 }
 
+// What the node calls wrong usage is that.
+func TestPurge_wrongUsage(t *testing.T) {
+	for _, args := range [][]string{{"purge"}, {"purge", "--wait", "none"}, {"explain"}} {
+		s := stubAdmin(t, "/v1/"+args[0], 400, `{"error":"not an absolute http or https URL: foo"}`)
+		if got := command(t, "", append(args, "--admin", s.URL, "foo")...); got.code != exitUsage || !strings.Contains(got.errOut, "not an absolute http or https URL: foo") {
+			t.Errorf("%v: %+v", args, got)
+		}
+	}
+}
+
 // Something else than a node may answer 200 to everything.
 func TestDrain_reload_ofNoNode(t *testing.T) {
 	for _, c := range []string{"drain", "reload"} {

@@ -485,6 +485,12 @@ func TestSource_unreadable(t *testing.T) {
 	}
 }
 
+func TestLoad_byteOrderMark(t *testing.T) {
+	if _, err := sourceOf(t, "\xef\xbb\xbf"+minimal).load(); err != nil {
+		t.Error(err)
+	}
+}
+
 // A named pipe has been read once; nobody waits for who may write to it.
 func TestSource_pipe(t *testing.T) {
 	s := sourceOf(t, minimal)

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"bytes"
 	"fmt"
 	"reflect"
 	"strings"
@@ -59,6 +60,7 @@ func (ps positions) find(path string) (position, bool) {
 // decode reads one document. The problems are those of the form alone:
 // syntax, keys, types and units.
 func decode(data []byte, env func(string) (string, bool)) (*document, positions, []problem) {
+	data = bytes.TrimPrefix(data, []byte("\xef\xbb\xbf")) // a mark that some editors begin UTF-8 with
 	d := &decoder{env: env, at: positions{"": {1, 1}}, anchors: map[string]ast.Node{}}
 	doc := new(document)
 	if root, ok := d.parse(data); ok && root != nil {

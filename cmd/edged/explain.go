@@ -47,7 +47,7 @@ func (c *explainCmd) Run(p *process) error {
 	var x admin.Explanation
 	raw, err := client.get(context.Background(), "/v1/explain", query, &x)
 	if err != nil {
-		return err
+		return asUsage(err)
 	}
 	if c.JSON {
 		return printRaw(p.stdout, raw)

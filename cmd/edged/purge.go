@@ -66,7 +66,7 @@ func (c *purgeCmd) Run(p *process) error {
 		var res admin.PurgeResult
 		raw, err := client.post(context.Background(), "/v1/purge", req, &res)
 		if err != nil {
-			return err
+			return asUsage(err)
 		}
 		if c.JSON {
 			err = printRaw(p.stdout, raw)
@@ -109,7 +109,7 @@ func (c *purgeCmd) Run(p *process) error {
 	}
 	switch {
 	case err != nil:
-		return err
+		return asUsage(err)
 	case v.res.ID == "":
 		return fmt.Errorf("the answer of %s does not say what became of the purge", client.base.Host)
 	}
