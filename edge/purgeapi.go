@@ -280,8 +280,12 @@ func (n *Node) servePurge(rq *request) {
 	if key := rq.r.Header.Get("Fastly-Key"); key != "" {
 		auth, token = "Bearer", key
 	}
-	if !strings.EqualFold(auth, "Bearer") || subtle.ConstantTimeCompare([]byte(token), []byte(n.cfg.Admin.Token)) != 1 {
+	if auth == "" {
 		n.fail(rq, http.StatusForbidden, "method", "PURGE needs the admin token (Authorization: Bearer)")
+		return
+	}
+	if !strings.EqualFold(auth, "Bearer") || subtle.ConstantTimeCompare([]byte(token), []byte(n.cfg.Admin.Token)) != 1 {
+		n.fail(rq, http.StatusForbidden, "method", "this is not the admin token (Authorization: Bearer)")
 		return
 	}
 	if n.released.Load() {

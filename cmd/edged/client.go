@@ -107,7 +107,11 @@ func (c *adminClient) send(ctx context.Context, method, path string, query url.V
 	if err != nil {
 		return nil, c.brokeOff(err)
 	}
-	return nil, &refusal{resp.StatusCode, fmt.Sprintf("%s answers %s: %s", c.base.Host, resp.Status, reason(data))}
+	text := fmt.Sprintf("%s answers %s: %s", c.base.Host, resp.Status, reason(data))
+	if resp.StatusCode/100 == 4 && !json.Valid(data) {
+		text += "; is this its admin address? See --admin"
+	}
+	return nil, &refusal{resp.StatusCode, text}
 }
 
 // refusal is an answer of a node that is none of 2xx.

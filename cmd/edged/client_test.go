@@ -331,6 +331,18 @@ func TestPurge_wrongUsage(t *testing.T) {
 	}
 }
 
+// A star is no pattern in a URL, and an origin behind the client address no admin API.
+func TestPurge_hints(t *testing.T) {
+	s := stubAdmin(t, "/v1/purge", 200, admin.PurgeResult{ID: "p1", Members: 1, Acked: 1})
+	if got := command(t, "", "purge", "--admin", s.URL, "http://h/a*"); got.code != exitOK || !strings.Contains(got.errOut, "the * is taken as it stands: --prefix http://h/a purges") {
+		t.Errorf("%+v", got)
+	}
+	s = stubAdmin(t, "/v1/purge", 404, "<!DOCTYPE html>")
+	if got := command(t, "", "purge", "--admin", s.URL, "http://h/a"); got.code != exitFailure || strings.Contains(got.errOut, "the *") || !strings.Contains(got.errOut, "is this its admin address?") {
+		t.Errorf("%+v", got)
+	}
+}
+
 // Something else than a node may answer 200 to everything.
 func TestDrain_reload_ofNoNode(t *testing.T) {
 	for _, c := range []string{"drain", "reload"} {

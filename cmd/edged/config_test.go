@@ -225,7 +225,7 @@ func TestLoad_mistakes(t *testing.T) {
 		{"unknown key, spelt nearly right", "lisen: {}\n" + minimal,
 			[]string{`FILE:1:1: lisen: unknown key, did you mean "listen"?`}},
 		{"unknown key of another section", "cluster:\n  memory: 5MiB\n" + minimal,
-			[]string{`FILE:2:3: cluster.memory: unknown key: it is written as cache.memory`}},
+			[]string{`FILE:2:3: cluster.memory: unknown key: did you mean cache.memory? Here, want one of role, gossip, peer, advertise, join, key_file, tls`}},
 		{"unknown key", "listen: {xyzzy: 1}\n" + minimal,
 			[]string{`FILE:1:10: listen.xyzzy: unknown key: want one of address, max_connections`}},
 		{"unknown key in a list", "sites:\n  - name: a\n    orgin: {}\n    origin: {urls: [\"http://h\"]}\n",

@@ -6,11 +6,11 @@ import "fmt"
 // keys of the file. What is given replaces the key's value, a list as a whole.
 type overrides struct {
 	Origin    []string `placeholder:"URL" sep:"none" help:"Origin of every host, such as http://127.0.0.1:9000; repeat it for more servers of the same content. With a file of one site: that site's origins."`
-	Listen    string   `placeholder:"HOST:PORT" help:"Address for clients (listen.address)."`
-	Admin     string   `placeholder:"HOST:PORT" help:"Address for the admin API and metrics (admin.address)."`
-	Name      string   `placeholder:"NAME" help:"The node's name, unique in the cluster (name)."`
-	Gossip    string   `placeholder:"HOST:PORT" help:"Address for membership, UDP and TCP (cluster.gossip)."`
-	Peer      string   `placeholder:"HOST:PORT" help:"Address for HTTP between nodes (cluster.peer)."`
+	Listen    string   `placeholder:"HOST:PORT" help:"Address for clients (listen.address); by default :8080."`
+	Admin     string   `placeholder:"HOST:PORT" help:"Address for the admin API and metrics (admin.address); by default 127.0.0.1:9901."`
+	Name      string   `placeholder:"NAME" help:"The node's name, unique in the cluster (name); by default the host's."`
+	Gossip    string   `placeholder:"HOST:PORT" help:"Address for membership, UDP and TCP (cluster.gossip); by default port 7946."`
+	Peer      string   `placeholder:"HOST:PORT" help:"Address for HTTP between nodes (cluster.peer); by default port 7947."`
 	Join      []string `placeholder:"HOST:PORT" help:"Gossip address of any member; may be repeated (cluster.join)."`
 	KeyFile   string   `placeholder:"FILE" type:"path" help:"File with the cluster's key (cluster.key_file)."`
 	TokenFile string   `placeholder:"FILE" type:"path" help:"File with the admin API's token (admin.token_file)."`

@@ -58,6 +58,11 @@ func (c *purgeCmd) Run(p *process) error {
 	if len(req.URLs)+len(req.Tags)+len(req.Prefixes)+len(req.Hosts) == 0 && !req.All {
 		return usagef("nothing to purge: want URLs, --tag, --prefix, --host or --all")
 	}
+	for _, u := range slices.Concat(req.URLs, req.Prefixes) {
+		if strings.HasSuffix(u, "*") {
+			fmt.Fprintf(p.stderr, "edged: in %s the * is taken as it stands: --prefix %s purges all that begins so\n", printable(u), printable(strings.TrimRight(u, "*")))
+		}
+	}
 	client, err := c.client()
 	if err != nil {
 		return err

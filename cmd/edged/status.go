@@ -195,7 +195,7 @@ func printStatus(w io.Writer, st admin.Cluster) error {
 
 	fmt.Fprintf(w, "\nrequests: %s; hit ratio %s\n", counts(st.Requests), percent(st.HitRatio))
 	fmt.Fprintf(w, "peer RPCs: %s; skipped, as every filter said absent: %d, which saved %s of waiting\n", counts(st.PeerRPCs), st.RPCsSkipped, seconds(st.SavedSeconds))
-	fmt.Fprintf(w, "now: %.4g requests a second, p50 %s, p99 %s; %.4g RPCs a second skipped, %.4g sent; purges in flight: %d\n",
+	fmt.Fprintf(w, "now: %.4g requests a second, p50 about %s, p99 about %s; %.4g RPCs a second skipped, %.4g sent; purges in flight: %d\n",
 		st.Now.RPS, seconds(st.Now.P50/1000), seconds(st.Now.P99/1000), st.Now.Skipped, st.Now.Sent, st.PurgesInFlight)
 	for _, c := range st.Catalogs {
 		line := fmt.Sprintf("catalog of %s: %d paths, %s", printable(c.Site), c.Paths, printable(c.Mode))

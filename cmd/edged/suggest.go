@@ -15,7 +15,7 @@ func suggestKey(section reflect.Type, path, key string) string {
 	}
 	for _, p := range allPaths(reflect.TypeFor[document](), "") {
 		if _, last := cutLast(p); last == key && p != join(path, key) {
-			return fmt.Sprintf(": it is written as %s", p)
+			return fmt.Sprintf(": did you mean %s? Here, want one of %s", p, strings.Join(keys, ", "))
 		}
 	}
 	return ": want one of " + strings.Join(keys, ", ")
