@@ -24,16 +24,22 @@ var shotDir = flag.String("shots", "", "keep the report's pages and screenshots 
 // browser starts a headless Chromium that lives as long as the test. Everything
 // that it has to complain about, and all that it fetches, goes to told.
 func browser(t *testing.T, told func(string)) context.Context {
+	// The profile is chromedp's to remove: a process of the browser may write to
+	// it after the browser has ended, which makes t.TempDir fail the test.
 	opts := append([]chromedp.ExecAllocatorOption{}, chromedp.NoFirstRun, chromedp.Headless, chromedp.DisableGPU, chromedp.NoSandbox,
-		chromedp.UserDataDir(t.TempDir()),
 		chromedp.Flag("disable-background-networking", true), chromedp.Flag("disable-component-update", true), chromedp.Flag("disable-sync", true),
 		chromedp.Flag("hide-scrollbars", true))
-	ctx, cancel := chromedp.NewExecAllocator(t.Context(), opts...)
-	t.Cleanup(cancel)
-	ctx, cancel = chromedp.NewContext(ctx)
+	ctx, cancel := chromedp.NewExecAllocator(context.Background(), opts...)
 	t.Cleanup(cancel)
 	ctx, cancel = context.WithTimeout(ctx, time.Minute)
 	t.Cleanup(cancel)
+	ctx, cancel = chromedp.NewContext(ctx)
+	t.Cleanup(func() {
+		if err := chromedp.Cancel(ctx); err != nil { // lets it end by itself
+			t.Log("closing the browser:", err)
+		}
+		cancel()
+	})
 	chromedp.ListenTarget(ctx, func(event any) {
 		switch e := event.(type) {
 		case *runtime.EventExceptionThrown:

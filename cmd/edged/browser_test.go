@@ -46,7 +46,14 @@ func openTab(t *testing.T) *tab {
 	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Minute)
 	ctx, stop := chromedp.NewExecAllocator(ctx, opts...)
 	ctx, closeTab := chromedp.NewContext(ctx)
-	t.Cleanup(func() { closeTab(); stop(); cancel() })
+	t.Cleanup(func() {
+		if err := chromedp.Cancel(ctx); err != nil { // lets the browser end by itself
+			t.Log("closing the browser:", err)
+		}
+		closeTab()
+		stop()
+		cancel()
+	})
 	b := &tab{t: t, ctx: ctx}
 	chromedp.ListenTarget(ctx, func(ev any) {
 		b.mu.Lock()
