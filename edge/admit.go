@@ -1,6 +1,7 @@
 package edge
 
 import (
+	"net"
 	"net/http"
 	"net/url"
 	"strings"
@@ -53,6 +54,13 @@ func (n *Node) admit(rq *request) bool {
 	rq.scheme = "http"
 	if r.TLS != nil {
 		rq.scheme = "https"
+	}
+	if r.Host == "" && !r.ProtoAtLeast(1, 1) {
+		// HTTP/1.0 knows no Host: the server is the one at the address that the
+		// connection came to (RFC 9112 §3.3).
+		if a, ok := r.Context().Value(http.LocalAddrContextKey).(net.Addr); ok {
+			r.Host = a.String()
+		}
 	}
 	if rq.host, ok = rfc9111.CanonicalHost(r.Host, rq.scheme); !ok {
 		return n.reject(rq, rejectHost, http.StatusBadRequest, "the Host is not valid")

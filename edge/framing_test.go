@@ -44,6 +44,7 @@ func TestFraming(t *testing.T) {
 		{"empty name", get + ": a\r\n\r\n", []int{400}},
 		{"two hosts", get + "Host: g\r\n\r\n", []int{400}},
 		{"no host", "GET / HTTP/1.1\r\n\r\n", []int{400}},
+		{"HTTP/1.0 without Host asks the address that it came to (§3.3)", "GET / HTTP/1.0\r\n\r\n", []int{200}},
 		{"odd host", "GET / HTTP/1.1\r\nHost: h:80:80\r\n\r\n", []int{400}},
 		{"HTTP/1.2 (seen to switch the framing off)", "POST / HTTP/1.2\r\nHost: h\r\nContent-Length: 5\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\nGET /evil HTTP/1.1\r\nHost: h\r\n\r\n", []int{400}},
 		{"HTTP/1.2, then a smuggled one", "GET / HTTP/1.2\r\nHost: h\r\n\r\nPOST / HTTP/1.1\r\nHost: h\r\nContent-Length: 5\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\nGET /evil HTTP/1.1\r\nHost: h\r\n\r\n", []int{400}},
@@ -71,7 +72,7 @@ func TestFraming(t *testing.T) {
 				fmt.Fprint(w, r.Host)
 			})
 			cfg := testConfig("edge-a", o.URL)
-			cfg.Sites[0].Hosts = []string{"h"}
+			cfg.Sites[0].Hosts = []string{"h", "127.0.0.1"}
 			n := startNode(t, cfg)
 			conn, err := net.Dial("tcp", n.Addrs().Client)
 			if err != nil {
