@@ -181,6 +181,11 @@ func (n *Node) clusterStatus() admin.Cluster {
 		c.Negative.Refused[string(r)] = v
 	}
 	for _, s := range n.sites.Load().all {
+		for _, u := range s.pool.Stats() {
+			c.Origins = append(c.Origins, admin.Origin{
+				Site: s.Name, URL: u.URL, Healthy: u.Healthy, InFlight: u.InFlight, Attempts: u.Attempts, Failures: u.Failures,
+			})
+		}
 		if s.catalog == nil {
 			continue
 		}

@@ -67,3 +67,24 @@ func TestExplain_says(t *testing.T) {
 		t.Errorf("softly purged: age %vs, fresh for %vs, want 0", s.AgeSeconds, s.TTLSeconds)
 	}
 }
+
+// Whoever looks at a node sees which of its origins' servers is skipped.
+func TestStatus_showsOrigins(t *testing.T) {
+	o := newOrigin(t, func(w http.ResponseWriter, r *http.Request) { fmt.Fprint(w, "hello") })
+	dead := newOrigin(t, nil)
+	dead.Close()
+	cfg := testConfig("edge-a", o.URL)
+	cfg.Sites[0].Origin.URLs = append(cfg.Sites[0].Origin.URLs, dead.URL)
+	n := startNode(t, cfg)
+	asked := 0
+	eventually(t, "the dead one is skipped", func() bool {
+		asked++ // it is skipped for a second, and then tried again
+		n.get(t, fmt.Sprint("/", asked)).want(t, 200, "hello")
+		all := n.clusterStatus().Origins
+		if len(all) != 2 || all[0].Site != cfg.Sites[0].Name || all[0].URL != o.URL || all[1].URL != dead.URL {
+			t.Fatalf("the origins are %+v", all)
+		}
+		return all[0].Healthy && all[0].Attempts == uint64(asked) && all[0].Failures == 0 &&
+			!all[1].Healthy && all[1].Failures > 0 && all[1].Failures == all[1].Attempts
+	})
+}

@@ -61,6 +61,7 @@ func TestStatus(t *testing.T) {
 		PeerRPCs: map[string]uint64{},
 		HitRatio: 0.8, RPCsSkipped: 5,
 		Catalogs: []admin.Catalog{{Site: "www", Mode: "enforce", Effective: "observe", Reason: "older than its refresh", Paths: 12}},
+		Origins:  []admin.Origin{{Site: "www", URL: "http://10.0.0.9:9000", Attempts: 40, Failures: 4, InFlight: 1}, {Site: "www", URL: "http://10.0.0.8:9000", Healthy: true}},
 	}
 	s := stubAdmin(t, "/v1/cluster", 200, st)
 	got := command(t, "", "status", "--admin", s.URL)
@@ -68,6 +69,7 @@ func TestStatus(t *testing.T) {
 		"a (edge, version v1): in service, up 1h2m5s", "a *", "b.[2J", "suspect", "live", "250ms", "37%",
 		"STORED INCL. INDEX", "hot", "5 MiB", "64 MiB", "0.2%", "requests: 10 = hit 8 + miss 2; hit ratio 80%", "peer RPCs: none yet", "absent: 5",
 		"catalog of www: 12 paths, enforce, in effect observe: older than its refresh",
+		"ORIGIN", "http://10.0.0.9:9000  www      skipped  40        4       1", "http://10.0.0.8:9000  www      in use",
 	} {
 		if !strings.Contains(got.out, want) {
 			t.Errorf("status does not say %q", want)
@@ -90,7 +92,7 @@ func TestStatus(t *testing.T) {
 	}
 
 	got = command(t, "", "status", "--admin", s.URL, "--check")
-	if want := "member b.[2J is suspect\n"; got.code != exitFailure || got.out != want || got.errOut != "" {
+	if want := "member b.[2J is suspect\norigin http://10.0.0.9:9000 of site www is skipped: 4 of 40 requests failed\n"; got.code != exitFailure || got.out != want || got.errOut != "" {
 		t.Errorf("status --check: %+v, want %q", got, want)
 	}
 
@@ -121,6 +123,9 @@ func TestStatus_check(t *testing.T) {
 		{"no replica yet", func(c *admin.Cluster) { c.Members[1].Replica.State = "" }, "the replica of b's filter is absent\n"},
 		{"pinned counters", func(c *admin.Cluster) { c.Partitions[0].Filter.PinnedCounters = 2 }, "partition hot: 2 counters of the filter are pinned\n"},
 		{"a wrong rate", func(c *admin.Cluster) { c.Partitions[0].Bloom.PositiveMiss = 300 }, "partition hot: the observed false-positive rate is 50%, expected 1%\n"},
+		{"an origin skipped", func(c *admin.Cluster) {
+			c.Origins = []admin.Origin{{Site: "www", URL: "http://o:80", Attempts: 3, Failures: 3}, {Site: "www", URL: "http://p:80", Healthy: true}}
+		}, "origin http://o:80 of site www is skipped: 3 of 3 requests failed\n"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			st := well

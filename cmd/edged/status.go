@@ -39,8 +39,8 @@ With --watch and --json it prints one line of JSON each time.
 
 Exit code: 0 when the node answers and is in service, 1 when it does not or drains, 2 for wrong usage.
 With --check also 1 when a member is suspect or failed, a replica of an alive member's filter is not in
-step, a filter's counters are pinned, or a partition's observed false-positive rate is twice the expected
-one. With --watch that of the last look at the node.`
+step, a filter's counters are pinned, a partition's observed false-positive rate is twice the expected one,
+or a server of an origin is skipped for its failures. With --watch that of the last look at the node.`
 }
 
 // Run shows the node's state.
@@ -149,6 +149,11 @@ func ills(st admin.Cluster) []string {
 			ill("partition %s: the observed false-positive rate is %s, expected %s", printable(p.Name), percent(p.Filter.ObservedRate), percent(p.Filter.ExpectedRate))
 		}
 	}
+	for _, o := range st.Origins {
+		if !o.Healthy {
+			ill("origin %s of site %s is skipped: %d of %d requests failed", printable(o.URL), printable(o.Site), o.Failures, o.Attempts)
+		}
+	}
 	return all
 }
 
@@ -188,6 +193,21 @@ func printStatus(w io.Writer, st admin.Cluster) error {
 		}
 		n := st.Negative
 		fmt.Fprintf(w, "(absences)\t%s\t%s\t%d\n", approxSize(n.Bytes), approxSize(n.LimitBytes), n.Entries)
+	})
+	if err != nil {
+		return err
+	}
+
+	fmt.Fprintln(w)
+	err = table(w, func(w io.Writer) {
+		fmt.Fprintln(w, "ORIGIN\tOF SITE\tSTATE\tREQUESTS\tFAILED\tIN FLIGHT")
+		for _, o := range st.Origins {
+			state := "in use"
+			if !o.Healthy {
+				state = "skipped"
+			}
+			fmt.Fprintf(w, "%s\t%s\t%s\t%d\t%d\t%d\n", printable(o.URL), printable(o.Site), state, o.Attempts, o.Failures, o.InFlight)
+		}
 	})
 	if err != nil {
 		return err

@@ -85,6 +85,7 @@ type Cluster struct {
 	Partitions []Partition `json:"partitions"`
 	Negative   Negative    `json:"negative"`
 	Catalogs   []Catalog   `json:"catalogs"`
+	Origins    []Origin    `json:"origins"` // site by site, in the order of the configuration
 
 	Requests    map[string]uint64 `json:"requests"`     // by result, as edged_requests_total
 	PeerRPCs    map[string]uint64 `json:"peer_rpcs"`    // by result, as edged_peer_rpcs_total
@@ -240,6 +241,17 @@ type Catalog struct {
 	AgeSeconds  float64 `json:"age_seconds"`
 	WouldRefuse uint64  `json:"would_refuse"`
 	Wrong       uint64  `json:"wrong"`
+}
+
+// Origin is one server of a site's origin, as this node meets it; the counters
+// are since the node took its present configuration of the site.
+type Origin struct {
+	Site     string `json:"site"`
+	URL      string `json:"url"`     // as configured
+	Healthy  bool   `json:"healthy"` // false while it is skipped, for its failures
+	InFlight int    `json:"in_flight"`
+	Attempts uint64 `json:"attempts"` // requests that were sent to it, or should have been
+	Failures uint64 `json:"failures"` // those of them that failed, in any phase
 }
 
 // Explanation is what a request would meet, in the order of its way.

@@ -35,6 +35,7 @@ func complete(c *Cluster) {
 	c.Members = list(c.Members)
 	c.Partitions = list(c.Partitions)
 	c.Catalogs = list(c.Catalogs)
+	c.Origins = list(c.Origins)
 	c.Negative.Refused = table(c.Negative.Refused)
 	c.Requests = table(c.Requests)
 	c.PeerRPCs = table(c.PeerRPCs)

@@ -102,6 +102,10 @@ function showRest(c) {
   counted("requests", c.requests);
   counted("rpcs", c.peer_rpcs);
   fillList(byId("purges"), [["In flight from this node", count(c.purges_in_flight), c.purges_in_flight > 0 ? "warn" : ""]]);
+  replace(byId("origins"), ...c.origins.map((o) => el("div", "", el("strong", "", o.url), list([
+    ["Of site", o.site], ["State", o.healthy ? "in use" : "skipped for its failures", o.healthy ? "" : "bad"],
+    ["Requests", count(o.attempts)], ["Failed", count(o.failures)], ["In flight", count(o.in_flight)],
+  ]))));
   byId("catalogs-card").hidden = c.catalogs.length === 0;
   replace(byId("catalogs"), ...c.catalogs.map((k) => el("div", "", el("strong", "", k.site), list([
     ["Mode", k.effective + (k.reason ? " (" + k.mode + ", but " + k.reason + ")" : ""), k.reason ? "warn" : ""],
