@@ -7,6 +7,7 @@ import (
 	"math"
 	"os"
 	"os/signal"
+	"strings"
 	"syscall"
 	"time"
 
@@ -60,8 +61,21 @@ type loadtestRunCmd struct {
 }
 
 func (loadtestRunCmd) Help() string {
+	var scenarios strings.Builder
+	for _, s := range loadtest.Scenarios() {
+		var rate, absent float64
+		var duration time.Duration
+		for _, p := range s.Phases {
+			rate, absent, duration = max(rate, p.Rate), max(absent, float64(p.Absent)), duration+p.Duration
+		}
+		fmt.Fprintf(&scenarios, "    %-7s --nodes %d --rate %g --duration %s --keys %d --size %v --absent %g%%\n",
+			s.Name, s.Nodes, rate, formatDuration(duration), s.Keys, s.Size, absent*100)
+	}
 	return `Starts an origin and a cluster of this binary on loopback, sends requests on a schedule whatever the
-answers' pace, checks every answer, and prints a summary. What is not given comes from the scenario.
+answers' pace, checks every answer, and prints a summary. What is not given comes from the scenario:
+
+` + scenarios.String() + `
+loadtest/README.md says what each is about.
 
 Examples:
 

@@ -150,15 +150,8 @@ faults:
 	if err := contains(c.stdout, "this is what was measured until then"); err != nil {
 		t.Error(err)
 	}
-	processes, err := filepath.Glob("/proc/[0-9]*/cmdline")
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, p := range processes {
-		line, _ := os.ReadFile(p) // those that end meanwhile have none
-		if text := string(line); strings.Contains(text, dir) {
-			t.Errorf("%s is left: %q", p, text)
-		}
+	if left := leftOf(t, dir); len(left) > 0 {
+		t.Errorf("left is %q", left)
 	}
 }
 

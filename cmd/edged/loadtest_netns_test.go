@@ -27,22 +27,6 @@ func links(t *testing.T) string {
 	return strings.Join(names, " ")
 }
 
-// leftOf are the processes that have the directory in their command line.
-func leftOf(t *testing.T, dir string) (left []string) {
-	t.Helper()
-	processes, err := filepath.Glob("/proc/[0-9]*/cmdline")
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, p := range processes {
-		line, _ := os.ReadFile(p) // those that end meanwhile have none
-		if text := string(line); strings.Contains(text, dir) {
-			left = append(left, text)
-		}
-	}
-	return left
-}
-
 // A load test cuts a node off in network namespaces of its own: clients and the
 // origin still reach it, the other nodes do not; one that is killed there comes
 // back. This machine's network is what it was, and nothing is left.
