@@ -94,9 +94,9 @@ func (n *Node) judge(ctx context.Context, fw *forward, up *upstream, err error) 
 		}
 	}
 	out.header = forwardable(resp.Header)
-	out.others = rfc9111.HeaderForOthers(out.header)
 	switch {
 	case out.shared:
+		out.others = rfc9111.HeaderForOthers(out.header)
 		n.uncacheable.remove(fw.key.Hash)
 	case fw.method == http.MethodGet && !fw.answersCondition(resp.StatusCode):
 		// Everyone fetches for himself, the next burst without queueing.
