@@ -248,6 +248,7 @@ func TestPage_live(t *testing.T) {
 	// The others speak for themselves, and every replica stands in the matrix.
 	b.until(`Number(` + fmt.Sprintf(cell, "edge-c", 3) + `) > 20`)
 	b.until(`document.querySelectorAll("#matrix .state.good").length === 6`)
+	b.until(`/in use.*Failed0/.test(document.getElementById("origins").textContent)`)
 
 	b.run(chromedp.SendKeys("#url", "http://www.example.com/page/1\r"))
 	b.until(`document.getElementById("would").textContent.startsWith("This request would ")`)
