@@ -22,6 +22,7 @@ type discard struct {
 
 func (d *discard) Header() http.Header         { return d.h }
 func (d *discard) WriteHeader(status int)      { d.status = status }
+func (d *discard) Flush()                      {}
 func (d *discard) Write(p []byte) (int, error) { return len(p), nil }
 
 // benchNode is a node with one stored response of size bytes under /x.

@@ -157,16 +157,14 @@ func (b *body) spaceLocked() ([]byte, bool) {
 }
 
 func (b *body) nextChunkLocked() int64 {
+	most := int64(maxChunkBytes)
 	if !b.whole {
-		return 64 << 10
+		most = windowBytes / 4
 	}
 	if left := b.hint - b.end; b.hint >= 0 && left > 0 {
-		return min(left, maxChunkBytes)
+		return min(left, most)
 	}
-	if b.end == 0 {
-		return firstChunkBytes
-	}
-	return min(max(b.end, firstChunkBytes), maxChunkBytes)
+	return min(max(b.end, firstChunkBytes), most)
 }
 
 // turnLocked makes the body a window: it will not be stored.

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"io"
 	"math/rand/v2"
+	"slices"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -185,6 +186,41 @@ func (e *endless) Read(p []byte) (int, error) {
 		return 0, io.ErrUnexpectedEOF
 	}
 	return len(p), nil
+}
+
+// A response takes memory by what it declares, and else by what has come of it,
+// whether it is kept or not: most that are not are small.
+func TestBody_chunks(t *testing.T) {
+	for _, tt := range []struct {
+		name        string
+		limit, hint int64
+		want        []int // sizes of the chunks that are filled one after the other
+	}{
+		{"kept, short", 1 << 20, 10, []int{10, 512}},
+		{"kept, long", 1 << 20, 300 << 10, []int{256 << 10, 44 << 10, 512}},
+		{"kept, of unknown length", 1 << 20, -1, []int{4 << 10, 4 << 10, 8 << 10, 16 << 10, 32 << 10, 64 << 10, 128 << 10, 256 << 10, 256 << 10}},
+		{"not kept, short", 0, 10, []int{10, 512}},
+		{"not kept, long", 0, 100 << 10, []int{64 << 10, 36 << 10, 512}},
+		{"not kept, of unknown length", 0, -1, []int{4 << 10, 4 << 10, 8 << 10, 16 << 10, 32 << 10, 64 << 10, 64 << 10}},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			b := newBody(tt.limit, tt.hint, store.NewBudget(1<<30))
+			ended, cancel := context.WithCancel(t.Context())
+			cancel() // nobody makes room
+			var got []int
+			for range tt.want {
+				room, err := b.space(ended)
+				if err != nil {
+					t.Fatal(err)
+				}
+				got = append(got, len(room))
+				b.wrote(len(room))
+			}
+			if !slices.Equal(got, tt.want) {
+				t.Errorf("chunks of %v, want %v", got, tt.want)
+			}
+		})
+	}
 }
 
 // The writer may be far ahead when the first reader comes: it still starts at
