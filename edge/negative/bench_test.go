@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io"
 	"math/rand/v2"
+	"strings"
 	"testing"
 	"time"
 )
@@ -56,6 +57,24 @@ func BenchmarkCache_Get(b *testing.B) {
 				}
 			})
 		}
+	}
+	// As clients ask: by Zipf, so that most are for what has just been read.
+	for _, exponent := range []float64{1.1, 1.3} {
+		b.Run(fmt.Sprintf("hit/n=1000000/zipf=%g", exponent), func(b *testing.B) {
+			z := rand.NewZipf(rand.New(rand.NewPCG(1, 2)), exponent, 10, uint64(len(keys)-1))
+			asked := make([]string, 1<<20)
+			for i := range asked {
+				asked[i] = strings.Clone(keys[z.Uint64()]) // a request brings its key along
+			}
+			b.ReportAllocs()
+			i := 0
+			for b.Loop() {
+				i = (i + 1) % len(asked)
+				if _, ok := c.Get(asked[i], now); !ok {
+					b.Fatal(ok)
+				}
+			}
+		})
 	}
 }
 
