@@ -65,6 +65,9 @@ var summaryRows = []row{
 		v := smallRate(*g.ObservedFalsePositiveRate) + " observed"
 		if g.ExpectedFalsePositiveRate != nil {
 			v += ", " + smallRate(*g.ExpectedFalsePositiveRate) + " expected"
+			if *g.ObservedFalsePositiveRate > 2**g.ExpectedFalsePositiveRate {
+				v += " (peers had just dropped the others)"
+			}
 		}
 		return v
 	}},

@@ -49,3 +49,19 @@ func TestSummary_tellsOfUnsentRPCs(t *testing.T) {
 		t.Errorf("all were sent:\n%s", &out)
 	}
 }
+
+// What is above the expected rate is no fault of the filters', and the line
+// says so.
+func TestSummary_saysWhyMoreThanExpected(t *testing.T) {
+	for want, observed := range map[string]float64{
+		"0.4% observed, 0.01% expected (peers had just dropped the others)": 0.004,
+		"0.015% observed, 0.01% expected\n":                                 0.00015,
+	} {
+		expected := 0.0001
+		var out strings.Builder
+		(&Report{Group: Group{ObservedFalsePositiveRate: &observed, ExpectedFalsePositiveRate: &expected}}).summarise(&out)
+		if !strings.Contains(out.String(), want) {
+			t.Errorf("the summary lacks %q:\n%s", want, &out)
+		}
+	}
+}
