@@ -82,6 +82,7 @@ type Node struct {
 	ctx        context.Context // ends when everything must
 	cancel     context.CancelFunc
 	background sync.WaitGroup // forwards and loops
+	work       chan func()    // unbuffered: to a goroutine that waits for it
 	draining   atomic.Bool
 	released   atomic.Bool // another process has the name in the cluster now
 	handedOver atomic.Bool // and the listeners
@@ -127,7 +128,7 @@ func New(cfg Config) (_ *Node, err error) {
 	if ps := cfg.Problems(); len(ps) > 0 {
 		return nil, &ConfigError{ps}
 	}
-	n := &Node{cfg: cfg, log: cfg.Logger, started: time.Now(), done: make(chan struct{}), memberSlots: make(chan struct{}, memberBodies), rechecks: make(chan struct{}, maxRechecks), recheckAfter: recheckAfter, leftovers: leftovers{wake: make(chan struct{}, 1), tags: map[string]struct{}{}},
+	n := &Node{cfg: cfg, log: cfg.Logger, started: time.Now(), done: make(chan struct{}), work: make(chan func()), memberSlots: make(chan struct{}, memberBodies), rechecks: make(chan struct{}, maxRechecks), recheckAfter: recheckAfter, leftovers: leftovers{wake: make(chan struct{}, 1), tags: map[string]struct{}{}},
 		purgeLimit: purgeLimit{rate: purgeRate, burst: purgeBurst}}
 	n.invalidations = invalidations{send: n.sendInvalidation, limit: purgeLimit{rate: invalidateRate, burst: invalidateBurst}}
 	n.flights.epochs = &n.epochs

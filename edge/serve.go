@@ -282,11 +282,7 @@ func (n *Node) launch(f *flight, fw *forward) {
 		default: // a flood of them: the client gets the first ones
 		}
 	}
-	n.background.Add(1)
-	go func() {
-		defer n.background.Done()
-		n.fly(ctx, f, fw)
-	}()
+	n.run(func() { n.fly(ctx, f, fw) })
 }
 
 // await waits for the outcome and passes 1xx answers on; false when the client
