@@ -432,11 +432,11 @@ func TestPurge_isReclaimed(t *testing.T) {
 }
 
 // TestPurge_ofAPopularTag: a tag of 100 000 stored responses on each of two
-// members, purged by a call that both have applied when it is answered. It takes
-// about as long as that of a tag that no response has; one that looked at each
-// of them would take some ten milliseconds longer.
+// members, purged by a call: when it is answered, none of them is used. How long
+// the calls took is logged; that they don't look at the responses is for
+// BenchmarkPurgeTag to show.
 func TestPurge_ofAPopularTag(t *testing.T) {
-	const stored, most = 100_000, 10 // times as long
+	const stored = 100_000
 	calls := 7
 	if raceEnabled {
 		calls = 1
@@ -449,14 +449,7 @@ func TestPurge_ofAPopularTag(t *testing.T) {
 		keys[i] = nodes[0].keyOf(fmt.Sprintf("http://www.example.com/products/%d", i))
 	}
 	part := nodes[0].partitionOf("/products/0")
-	purge := func(tag string) time.Duration {
-		began := time.Now()
-		if status, body := nodes[0].adminCall(t, "POST", "/v1/purge", `{"tags":["`+tag+`"]}`); status != 200 {
-			t.Fatal(status, body)
-		}
-		return time.Since(began)
-	}
-	var none, all []time.Duration
+	var took []time.Duration
 	for range calls {
 		for _, n := range nodes {
 			for i := range keys {
@@ -467,8 +460,11 @@ func TestPurge_ofAPopularTag(t *testing.T) {
 				}
 			}
 		}
-		none = append(none, purge("none"))
-		all = append(all, purge("all"))
+		began := time.Now()
+		status, body := nodes[0].adminCall(t, "POST", "/v1/purge", `{"tags":["all"]}`)
+		if took = append(took, time.Since(began)); status != 200 {
+			t.Fatal(status, body)
+		}
 		for _, n := range nodes {
 			for i := range keys {
 				if rs := n.valid(part, &keys[i], n.store.Get(part, &keys[i])); len(rs) > 0 {
@@ -477,11 +473,6 @@ func TestPurge_ofAPopularTag(t *testing.T) {
 			}
 		}
 	}
-	slices.Sort(none)
-	slices.Sort(all)
-	t.Logf("from the call to its answer: median %v, max %v of %d; of a tag that none has, %v and %v",
-		all[calls/2], all[calls-1], calls, none[calls/2], none[calls-1])
-	if all[calls/2] > most*none[calls/2] && !raceEnabled {
-		t.Errorf("a call takes %v, that of a tag that none has %v: want %d times as long at most", all[calls/2], none[calls/2], most)
-	}
+	slices.Sort(took)
+	t.Logf("from the call to its answer: median %v, max %v of %d", took[calls/2], took[calls-1], calls)
 }
