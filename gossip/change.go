@@ -39,4 +39,7 @@ type Change struct {
 	// and a counter in the low 16 bits, larger than that of every change
 	// applied here before (a hybrid logical clock, Kulkarni et al. 2014).
 	Stamp uint64 `json:"stamp"`
+
+	// Note is for OnChange of the member that spreads the change: it is not sent.
+	Note any `json:"-"`
 }

@@ -13,6 +13,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -290,11 +291,34 @@ func TestCluster_purge(t *testing.T) {
 		n.mu.Unlock()
 	}
 	c.stop()
-	ctx, cancel = context.WithTimeout(t.Context(), 200*time.Millisecond)
+	ctx, cancel = context.WithTimeout(t.Context(), 600*time.Millisecond)
 	defer cancel()
 	_, acked, missing, _ = a.spread(ctx, Change{Kind: KindPurge, All: true})
 	if !slices.Equal(acked, []string{"b"}) || !slices.Equal(missing, []string{"c"}) {
 		t.Fatalf("acked %v, missing %v", acked, missing)
+	}
+}
+
+// A request that begins once a purge holds here, be it before the purge's call
+// is over, tells of it.
+func TestCluster_carriesWhileItApplies(t *testing.T) {
+	checkLeaks(t)
+	var a atomic.Pointer[testNode]
+	told := make(chan string, 1)
+	a.Store(mustStart(t, "a", nil, func(c *Config) {
+		keep := c.OnChange
+		c.OnChange = func(ch Change) {
+			keep(ch)
+			told <- a.Load().Carry("b", func(*Change) bool { return true })
+		}
+	}))
+	mustStart(t, "b", []string{a.Load().Addr()}, nil)
+	eventually(t, 5*time.Second, "two members", func() bool { return a.Load().Stats().Members[StateAlive] == 2 })
+	if _, err := a.Load().Spread(Change{Kind: KindPurge, URLs: []string{"http://x/"}}); err != nil {
+		t.Fatal(err)
+	}
+	if <-told == "" {
+		t.Error("b is not told")
 	}
 }
 

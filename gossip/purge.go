@@ -54,6 +54,9 @@ func newChangeLog(g *Gossip) (*changeLog, error) {
 		g.clock.merge(r.stamp, g.start)
 		l.core.restore(r.record, r.stamp)
 	}
+	if len(records) > 0 {
+		l.newest.Store(1) // Carry looks at them
+	}
 	l.core.expire(0)
 	l.file = file
 	return l, nil
@@ -141,12 +144,13 @@ func (l *changeLog) carryOut(e effect) {
 			}
 			l.file.append(records)
 		}
+		// First: whoever finds that a change holds here tells others of it.
+		l.newest.Store(int64(max(l.now(), 1)))
 		if g.cfg.OnChange != nil {
 			for _, c := range e.changes {
 				g.cfg.OnChange(*c)
 			}
 		}
-		l.newest.Store(int64(max(l.now(), 1)))
 	case cutEffect:
 		if l.file != nil {
 			var records []fileRecord

@@ -13,8 +13,8 @@ const maxCarryLen = 3 << 10
 // maxCarryLook bounds how many changes are looked at for one request.
 const maxCarryLook = 4096
 
-// carry returns what a request to a peer must tell it: the recent changes that
-// match and that the peer is not known to have. Those that don't match are no
+// carry returns what a request to a peer must tell it: the changes that have
+// been applied here lately, whenever they were made, that match and that the peer is not known to have. Those that don't match are no
 // matter of the request: in a storm of purges it would hardly ever find the
 // peer in step. Where they are too many to look at or to carry, the peer is
 // told how far it must be instead. Nil when there is nothing to tell.
@@ -22,7 +22,6 @@ func (c *logCore) carry(now time.Duration, peer string, match func(*Change) bool
 	p := c.peer(peer)
 	var a catchUp
 	size, looked := 0, 0
-	recent := c.oldest(now, decodedFor)
 	// put reports whether there was room.
 	put := func(s *sequence, seq uint64, h heldChange) bool {
 		if looked++; looked > maxCarryLook {
@@ -39,7 +38,7 @@ func (c *logCore) carry(now time.Duration, peer string, match func(*Change) bool
 		return true
 	}
 	for _, s := range c.seqs {
-		if s.stamp < recent {
+		if now >= s.appliedAt+decodedFor {
 			continue
 		}
 		shown := uint64(0)

@@ -91,7 +91,7 @@ const (
 	isolatedAfter  = 30 * time.Second // without most of the members
 	keepCounted    = time.Hour        // a failed member among those that most is taken of
 	asleepAfter    = 2 * time.Second  // without a tick, of which there is one a second at least; others find a member failed, and wait no more, after 2.5 s
-	decodedFor     = time.Minute      // changes are kept decoded, for Carry
+	decodedFor     = time.Minute      // from their application on, changes are kept decoded, for Carry
 	catchUpLen     = 4 << 20
 	catchUpRecords = 10_000
 )
@@ -233,7 +233,14 @@ func (c *logCore) restore(r record, stamp uint64) {
 	if s.has(r.seq) {
 		return
 	}
-	if s.add(r.seq, heldChange{enc: r.enc, stamp: stamp}) {
+	h := heldChange{enc: r.enc, stamp: stamp}
+	if stamp >= c.oldest(0, decodedFor) { // others may not have it yet
+		if ch, err := decodeChange(r.enc); err == nil {
+			ch.ID = changeID(r.origin, r.seq)
+			h.c = &ch
+		}
+	}
+	if s.add(r.seq, h) {
 		c.bytes += len(r.enc)
 	}
 }
@@ -247,7 +254,9 @@ func (c *logCore) accept(now time.Duration, changes []*Change) uint64 {
 		seq := c.own.head + 1
 		ch.ID = changeID(c.self, seq)
 		enc := appendChange(nil, ch)
-		c.own.add(seq, heldChange{enc, ch.Stamp, ch})
+		held := *ch
+		held.Note = nil
+		c.own.add(seq, heldChange{enc, ch.Stamp, now, &held})
 		c.bytes += len(enc)
 		a.records = append(a.records, record{c.self, seq, enc})
 		a.changes = append(a.changes, ch)
@@ -328,7 +337,7 @@ func (c *logCore) takeRecords(now time.Duration, records []record) {
 		}
 		r.enc = append([]byte(nil), r.enc...)
 		ch.ID = changeID(r.origin, r.seq)
-		if !s.add(r.seq, heldChange{r.enc, ch.Stamp, &ch}) {
+		if !s.add(r.seq, heldChange{r.enc, ch.Stamp, now, &ch}) {
 			c.counts.drop[dropStash]++
 			continue
 		}
@@ -362,13 +371,13 @@ func (c *logCore) vector(now time.Duration) (heads []seqHead, hash uint64) {
 
 // expire forgets what is too old or too much.
 func (c *logCore) expire(now time.Duration) {
-	oldest, gone, decoded := c.oldest(now, keepChanges), c.oldest(now, keepOrigin), c.oldest(now, decodedFor)
+	oldest, gone := c.oldest(now, keepChanges), c.oldest(now, keepOrigin)
 	c.bytes = 0
 	for _, s := range c.seqs {
 		s.trim(oldest)
 		for i := range s.held {
 			h := &s.held[len(s.held)-1-i]
-			if h.stamp >= decoded {
+			if now < h.at+decodedFor {
 				continue
 			}
 			if h.c == nil {

@@ -34,16 +34,18 @@ type sequence struct {
 	floor uint64 // all up to it are not held any more
 	stamp uint64 // of the newest change ever
 
-	held  []heldChange          // of floor+1 to head
-	ahead map[uint64]heldChange // applied too, beyond a gap
-	bytes int                   // of held and ahead
+	appliedAt time.Duration         // when one was applied here last
+	held      []heldChange          // of floor+1 to head
+	ahead     map[uint64]heldChange // applied too, beyond a gap
+	bytes     int                   // of held and ahead
 }
 
 // heldChange is a change in the log, encoded.
 type heldChange struct {
 	enc   []byte
 	stamp uint64
-	c     *Change // decoded, while it is recent
+	at    time.Duration // when it was applied here; in held no earlier than the one before
+	c     *Change       // decoded, for decodedFor from then on
 }
 
 // has reports whether a change was applied.
@@ -67,13 +69,23 @@ func (s *sequence) add(seq uint64, h heldChange) bool {
 		}
 		s.ahead[seq] = h
 	} else {
-		s.held = append(s.held, h)
+		s.hold(h)
 		s.head = seq
 	}
+	s.appliedAt = max(s.appliedAt, h.at)
 	s.bytes += len(h.enc)
 	s.stamp = max(s.stamp, h.stamp)
 	s.close()
 	return true
+}
+
+// hold appends to what is held. What was applied before the gap in front of it
+// closed counts as applied then.
+func (s *sequence) hold(h heldChange) {
+	if n := len(s.held); n > 0 {
+		h.at = max(h.at, s.held[n-1].at)
+	}
+	s.held = append(s.held, h)
 }
 
 // close moves what a gap kept apart.
@@ -84,7 +96,7 @@ func (s *sequence) close() {
 			return
 		}
 		delete(s.ahead, s.head+1)
-		s.held = append(s.held, h)
+		s.hold(h)
 		s.head++
 	}
 }

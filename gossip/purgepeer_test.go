@@ -27,6 +27,58 @@ func TestLog_tellsAPeerWhatLiesInItsGap(t *testing.T) {
 	}
 }
 
+// A request tells of what was applied here lately, however long ago it was made:
+// its origin may have been cut off with it, and the peer not have heard yet that
+// it is back. What closed a gap is told with what lay beyond, and what an earlier
+// process applied just before it ended, too.
+func TestLog_carriesWhatWasAppliedLately(t *testing.T) {
+	base := time.Unix(1e9, 0)
+	now := 10 * time.Minute
+	from := origin{"a", 3}
+	change := func(seq uint64, age time.Duration) record {
+		return record{from, seq, appendChange(nil, &Change{Kind: KindPurge, URLs: []string{fmt.Sprint(seq)}, Stamp: wallStamp(base.Add(now - age))})}
+	}
+	told := func(b *logCore, now time.Duration) int {
+		a := b.carry(now, "c", func(*Change) bool { return true })
+		if a == nil {
+			return 0
+		}
+		got, err := decodeCatchUp(a)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return len(got.records)
+	}
+	for _, age := range []time.Duration{0, 50 * time.Second, 70 * time.Second, 3 * time.Minute} {
+		b := newLogCore(logConfig{name: "b", boot: 1, base: base}, &clock{}, simRand())
+		b.peerUp(now, "c", 2)
+		b.takeRecords(now, []record{change(2, age)})
+		later := now + decodedFor/2
+		b.takeRecords(later, []record{change(1, age)})
+		b.expire(later)
+		if n := told(b, later); n != 2 {
+			t.Errorf("taken %v ago and applied just now: %d are told, want 2", age, n)
+		}
+		b.expire(now + decodedFor)
+		if n := told(b, now+decodedFor); n != 2 {
+			t.Errorf("taken %v ago: %d are told while the gap has been closed for %v, want 2", age, n, decodedFor/2)
+		}
+		b.expire(later + decodedFor)
+		if n := told(b, later+decodedFor); n != 0 {
+			t.Errorf("taken %v ago: %d are told %v after they were applied, want none", age, n, decodedFor)
+		}
+	}
+	b := newLogCore(logConfig{name: "b", boot: 2, base: base.Add(now)}, &clock{}, simRand())
+	for seq, age := range []time.Duration{2 * time.Minute, 5 * time.Second} {
+		r := change(uint64(seq)+1, age)
+		b.restore(r, wallStamp(base.Add(now-age)))
+	}
+	b.expire(0)
+	if n := told(b, time.Second); n != 1 {
+		t.Errorf("started again: %d are told, want the one that is recent", n)
+	}
+}
+
 // A process that did not run for a while asks every member that it holds for
 // reachable, and believes neither what was sent before nor what it had asked
 // before.
