@@ -132,6 +132,17 @@ func (n *Node) catalogCreated(urls []string, at time.Time) {
 	}
 }
 
+// catalogDoubted tells the catalogs of hosts that more exists there now than was
+// named.
+func (n *Node) catalogDoubted(hosts []string) {
+	for _, h := range hosts {
+		if s := n.sites.Load().find(h); s != nil && s.catalog != nil {
+			n.log.Error("more was created at once than can be named: the site's catalog only observes until it is loaded again", "site", s.Name, "host", h)
+			s.catalog.Doubt()
+		}
+	}
+}
+
 // stampTime is when a change was made: later for every larger stamp, since the
 // 65 536 ns that the counter in its low bits comes to are less than the
 // millisecond above them.

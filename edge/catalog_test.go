@@ -13,6 +13,7 @@ import (
 
 	"edged/edge/admin"
 	"edged/edge/store"
+	"edged/gossip"
 )
 
 // withCatalog gives each node the same list of what exists.
@@ -204,5 +205,16 @@ func TestCatalog_largeChange(t *testing.T) {
 	}
 	if _, err := catalogChanges("www", []string{strings.Repeat("x", 9<<10)}, nil); err == nil {
 		t.Error("a path of 9 KiB is taken")
+	}
+}
+
+// Where more is created at once than can be named, a catalog calls nothing absent
+// any more.
+func TestCatalog_doubtsItselfWhenCreationsAreFolded(t *testing.T) {
+	n := cataloged(t, "/a\n")
+	n.get(t, "/new").want(t, 404, "404 Not Found: this site has nothing here\n", "detail=catalog")
+	n.applyChange(gossip.Change{Kind: gossip.KindCreated, Hosts: []string{"www.example.com"}})
+	if a := n.get(t, "/new"); a.status != 200 {
+		t.Errorf("/new: %d %s", a.status, a.cacheStatus())
 	}
 }

@@ -51,40 +51,72 @@ type invalidations struct {
 
 // invalidation is a batch. Its fields are fixed once it is sent.
 type invalidation struct {
-	urls     []string // cache keys, none twice
-	created  []string // those of them that exist now, where a site has a catalog
-	hosts    []string // instead of urls: the limit is reached
-	requests int
-	merged   int    // URLs of requests that another one had named
-	by       string // the first client
-	folded   int    // URLs that hosts stand for
+	urls         []string // cache keys, none twice
+	created      []string // those of them that exist now, where a site has a catalog
+	hosts        []string // instead of urls: the limit is reached
+	createdHosts []string // the same, instead of created
+	requests     int
+	merged       int    // URLs of requests that another one had named
+	by           string // the first client
+	folded       int    // URLs that hosts stand for
 
-	known, knownCreated map[string]bool
+	named, knownCreated map[string]int // by how many requests
+	answers             []*ownAnswer
 	done                chan struct{}
+}
+
+// ownAnswer is the answer to an unsafe request whose URL the request itself
+// invalidates, and which is to be stored all the same.
+type ownAnswer struct {
+	url  string
+	tags []string
+
+	// gen is the newest purge when it was asked for. Where none covers the answer
+	// from then on but that of the request itself, it becomes the number of that.
+	gen uint64
+}
+
+// apply has f enter a purge of some of the batch's URLs, and judges the answers
+// under them. No other purge is entered meanwhile.
+func (b *invalidation) apply(e *store.Epochs, urls []string, f func()) {
+	var clean []*ownAnswer
+	for _, a := range b.answers {
+		if b.named[a.url] == 1 && slices.Contains(urls, a.url) && e.Check(a.gen, a.url, a.tags) == store.Valid {
+			clean = append(clean, a)
+		}
+	}
+	f()
+	for _, a := range clean {
+		a.gen = e.Generation()
+	}
 }
 
 // invalidate has the keys invalidated, here and on every member, and returns
 // when that is done, or, where a member does not acknowledge, a little later.
-func (v *invalidations) invalidate(by string, keys []string, created bool) {
+// answer is that of the request when it is to be stored, or nil.
+func (v *invalidations) invalidate(by string, keys []string, created bool, answer *ownAnswer) {
 	v.mu.Lock()
 	b := v.open
 	leads := b == nil
 	if leads {
-		b = &invalidation{by: by, known: map[string]bool{}, knownCreated: map[string]bool{}, done: make(chan struct{})}
+		b = &invalidation{by: by, named: map[string]int{}, knownCreated: map[string]int{}, done: make(chan struct{})}
 		v.open = b
 	}
 	b.requests++
 	for _, k := range keys {
-		if b.known[k] {
+		if b.named[k]++; b.named[k] > 1 {
 			b.merged++
 		} else {
-			b.known[k] = true
 			b.urls = append(b.urls, k)
 		}
-		if created && !b.knownCreated[k] {
-			b.knownCreated[k] = true
-			b.created = append(b.created, k)
+		if created {
+			if b.knownCreated[k]++; b.knownCreated[k] == 1 {
+				b.created = append(b.created, k)
+			}
 		}
+	}
+	if answer != nil {
+		b.answers = append(b.answers, answer)
 	}
 	window := invalidateWindow
 	if v.folding {
@@ -114,14 +146,21 @@ func (v *invalidations) invalidate(by string, keys []string, created bool) {
 	v.send(b)
 }
 
-// fold puts hosts in the place of URLs.
+// fold puts hosts in the place of URLs, of those that exist now, too: what their
+// sites' catalogs do not name, they can't call absent any more.
 func (b *invalidation) fold() {
 	b.folded = len(b.urls)
-	for _, u := range b.urls {
-		b.hosts = append(b.hosts, store.HostOf(u))
+	b.hosts, b.urls = hostsOf(b.urls), nil
+	b.createdHosts, b.created = hostsOf(b.created), nil
+}
+
+// hostsOf are the hosts of cache keys, sorted, each once.
+func hostsOf(urls []string) (hosts []string) {
+	for _, u := range urls {
+		hosts = append(hosts, store.HostOf(u))
 	}
-	slices.Sort(b.hosts)
-	b.hosts, b.urls = slices.Compact(b.hosts), nil
+	slices.Sort(hosts)
+	return slices.Compact(hosts)
 }
 
 // sendInvalidation sends a batch to every member, and tells the log.
@@ -130,10 +169,10 @@ func (n *Node) sendInvalidation(b *invalidation) {
 	m.invalidations.WithLabelValues("sent").Add(float64(len(b.urls)))
 	m.invalidations.WithLabelValues("folded").Add(float64(b.folded))
 	m.invalidations.WithLabelValues("merged").Add(float64(b.merged))
-	change := gossip.Change{Kind: gossip.KindPurge, URLs: b.urls, Hosts: b.hosts, Soft: b.folded > 0}
+	change := gossip.Change{Kind: gossip.KindPurge, URLs: b.urls, Hosts: b.hosts, Soft: b.folded > 0, Note: b}
 	changes := []gossip.Change{change}
-	if len(b.created) > 0 {
-		changes = append(changes, gossip.Change{Kind: gossip.KindCreated, URLs: b.created})
+	if len(b.created)+len(b.createdHosts) > 0 {
+		changes = append(changes, gossip.Change{Kind: gossip.KindCreated, URLs: b.created, Hosts: b.createdHosts})
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), invalidateWait)
 	defer cancel()

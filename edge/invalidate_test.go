@@ -25,7 +25,7 @@ func TestInvalidations_merge(t *testing.T) {
 			time.Sleep(5 * time.Millisecond) // until the members have it
 		}}
 		began := time.Now()
-		v.invalidate("c0", []string{"http://h/a"}, false)
+		v.invalidate("c0", []string{"http://h/a"}, false, nil)
 		if took := time.Since(began); took != 5*time.Millisecond {
 			t.Errorf("a lonely request waits %v", took)
 		}
@@ -33,7 +33,7 @@ func TestInvalidations_merge(t *testing.T) {
 		for i := range 1000 {
 			wg.Go(func() {
 				key := fmt.Sprintf("http://h/%d", i%3)
-				v.invalidate("c1", []string{key, "http://h/list"}, i%3 == 0)
+				v.invalidate("c1", []string{key, "http://h/list"}, i%3 == 0, nil)
 				if b := sent[len(sent)-1]; !slices.Contains(b.urls, key) {
 					t.Errorf("%s is not among %v", key, b.urls)
 				}
@@ -68,7 +68,7 @@ func TestInvalidations_fold(t *testing.T) {
 		flood := func(urls int) {
 			var wg sync.WaitGroup
 			for i := range urls {
-				wg.Go(func() { v.invalidate("c", []string{fmt.Sprintf("http://h%d/%d", i%2, i)}, false) })
+				wg.Go(func() { v.invalidate("c", []string{fmt.Sprintf("http://h%d/%d", i%2, i)}, i%2 == 1, nil) })
 			}
 			wg.Wait()
 		}
@@ -82,7 +82,8 @@ func TestInvalidations_fold(t *testing.T) {
 		sent = nil
 		flood(500)
 		last := sent[len(sent)-1]
-		if !slices.Equal(last.hosts, []string{"h0", "h1"}) || len(last.urls) != 0 || last.folded < 400 {
+		if !slices.Equal(last.hosts, []string{"h0", "h1"}) || len(last.urls) != 0 || last.folded < 400 ||
+			!slices.Equal(last.createdHosts, []string{"h1"}) || len(last.created) != 0 {
 			t.Errorf("%+v", last)
 		}
 		began := time.Now()

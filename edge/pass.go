@@ -100,7 +100,7 @@ func (n *Node) pass(rq *request, why string, res result) {
 		http.NewResponseController(rq.w).EnableFullDuplex()
 	}
 
-	began := time.Now()
+	began, gen := time.Now(), n.epochs.Generation()
 	resp, release, err := n.askOrigin(ctx, rq.site, n.class(rq.site, rq.key.Filter, rq.target, began), out)
 	if err != nil && upload.broken() {
 		rq.hangUp = true
@@ -114,7 +114,15 @@ func (n *Node) pass(rq *request, why string, res result) {
 	defer release()
 	defer resp.Body.Close()
 	if keys := rfc9111.Invalidates(rq.r.Method, resp.StatusCode, rq.key.URL, n.asKeyed(resp.Header)); len(keys) > 0 {
-		n.invalidations.invalidate(rq.r.RemoteAddr, keys, rq.site.catalog != nil && creates(rq.r.Method, resp.StatusCode))
+		var own *ownAnswer
+		if rq.r.Method == http.MethodPost {
+			own = &ownAnswer{url: rq.key.URL, gen: gen}
+			own.tags, _ = tagsOf(resp.Header)
+		}
+		n.invalidations.invalidate(rq.r.RemoteAddr, keys, rq.site.catalog != nil && creates(rq.r.Method, resp.StatusCode), own)
+		if own != nil {
+			gen = own.gen
+		}
 	}
 	if resp.StatusCode == http.StatusSwitchingProtocols {
 		release() // it may last for days, and asks nothing more of the cache
@@ -122,7 +130,7 @@ func (n *Node) pass(rq *request, why string, res result) {
 		return
 	}
 
-	if rq.r.Method == http.MethodPost && n.passStoring(rq, resp, why, rfc9111.Exchange{
+	if rq.r.Method == http.MethodPost && n.passStoring(rq, resp, why, gen, rfc9111.Exchange{
 		Method: rq.r.Method, URL: rq.key.URL, ReqHeader: h, Status: resp.StatusCode, Header: resp.Header,
 		RequestTime: began, ResponseTime: time.Now(),
 	}) {
@@ -167,9 +175,10 @@ func (n *Node) pass(rq *request, why string, res result) {
 }
 
 // passStoring passes on an answer to POST that says of itself that it is what
-// its URL now holds, and stores it for later GETs (RFC 9110 §9.3.3); false, and
-// nothing done, when it is no such answer.
-func (n *Node) passStoring(rq *request, resp *http.Response, why string, x rfc9111.Exchange) bool {
+// its URL now holds, and stores it for later GETs (RFC 9110 §9.3.3), unless a
+// purge after the one numbered gen covers it; false, and nothing done, when it
+// is no such answer.
+func (n *Node) passStoring(rq *request, resp *http.Response, why string, gen uint64, x rfc9111.Exchange) bool {
 	limit := n.maxObject[rq.part]
 	if v := rfc9111.Storable(x, rq.site.policy); !v.OK || resp.StatusCode == http.StatusPartialContent || resp.ContentLength > limit {
 		return false
@@ -182,9 +191,8 @@ func (n *Node) passStoring(rq *request, resp *http.Response, why string, x rfc91
 	}
 	out.meta, out.kept = newMeta(x, rq.site.policy, out.phrase)
 	out.nominated, out.variant = out.meta.nominated, out.meta.vary
-	// What the request itself has just invalidated lies before this generation.
 	fw := &forward{
-		site: rq.site, key: rq.key, part: rq.part, gen: n.epochs.Generation(), asked: rq.began, client: remoteAddr(rq.r),
+		site: rq.site, key: rq.key, part: rq.part, gen: gen, asked: rq.began, client: remoteAddr(rq.r),
 	}
 	rd, _ := out.body.reader()
 	filled := make(chan struct{})

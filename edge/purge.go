@@ -22,12 +22,18 @@ const changesField = "Edged-Changes"
 func (n *Node) applyChange(c gossip.Change) {
 	switch c.Kind {
 	case gossip.KindPurge, gossip.KindCreated:
-		n.apply(&store.Purge{
+		p := &store.Purge{
 			URLs: c.URLs, Tags: c.Tags, Prefixes: c.Prefixes, Hosts: c.Hosts,
 			All: c.All, Soft: c.Soft, Absences: c.Kind == gossip.KindCreated,
-		})
+		}
+		if b, ok := c.Note.(*invalidation); ok {
+			b.apply(&n.epochs, c.URLs, func() { n.applyAt(p, stampTime(c.Stamp)) })
+		} else {
+			n.applyAt(p, stampTime(c.Stamp))
+		}
 		if c.Kind == gossip.KindCreated {
 			n.catalogCreated(c.URLs, stampTime(c.Stamp))
+			n.catalogDoubted(c.Hosts)
 		}
 	case gossip.KindTombstone:
 		n.bury(c.URLs, stampTime(c.Stamp))
@@ -58,11 +64,25 @@ func (n *Node) unknownChange(k gossip.Kind) {
 // is covered is found out at each look-up (store.Epochs), and taken out behind
 // (reclaim.go), so that a purge takes as long as its own list; single URLs, and
 // everything, are taken out at once.
-func (n *Node) apply(p *store.Purge) {
+func (n *Node) apply(p *store.Purge) { n.applyAt(p, time.Time{}) }
+
+// mostAhead is by how much the clock of the member that made a change is believed
+// to be ahead.
+const mostAhead = time.Minute
+
+// applyAt is apply for a purge that a member's clock dates. What was deleted
+// before it, by such a clock, is not remembered after it, in whatever order the
+// two come, and be the clock ahead of this node's.
+func (n *Node) applyAt(p *store.Purge, at time.Time) {
 	now := time.Now()
+	if at.Before(now) {
+		at = now
+	} else if most := now.Add(mostAhead); at.After(most) {
+		at = most
+	}
 	n.epochs.Add(p, now)
 	for _, u := range p.URLs {
-		n.negative.Delete(u, now)
+		n.negative.Delete(u, at)
 		if !p.Absences && !p.Soft {
 			k := n.keyOf(u)
 			n.store.Remove(n.partitionOf(pathOfKey(u)), &k)

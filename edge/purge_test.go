@@ -9,6 +9,7 @@ import (
 	"sync/atomic"
 	"testing"
 
+	"edged/edge/admin"
 	"edged/edge/store"
 )
 
@@ -81,5 +82,44 @@ func TestPurge_softIsValidatedOnce(t *testing.T) {
 		}
 		n.get(t, "/x").want(t, 200, "x", "fwd-status=304")
 		n.get(t, "/x").want(t, 200, "x", "hit")
+	}
+}
+
+// The answer to a POST that was asked for before a purge is not stored after it,
+// though the POST itself purges what is stored once it has its answer.
+func TestPurge_whilePOSTIsUnderWay(t *testing.T) {
+	for _, purge := range []bool{false, true} {
+		t.Run(fmt.Sprintf("purge=%v", purge), func(t *testing.T) {
+			held, asked := make(chan struct{}), make(chan struct{}, 1)
+			var version atomic.Int64
+			version.Store(1)
+			o := newOrigin(t, func(w http.ResponseWriter, r *http.Request) {
+				v := version.Load()
+				w.Header().Set("Cache-Control", "max-age=3600")
+				if r.Method == http.MethodPost {
+					w.Header().Set("Content-Location", "/x")
+					io.Copy(io.Discard, r.Body)
+					asked <- struct{}{}
+					<-held
+				}
+				fmt.Fprint(w, "v", v)
+			})
+			n := startNode(t, testConfig("edge-a", o.URL))
+			done := make(chan answer)
+			go func() { done <- n.do(t, http.MethodPost, "/x", strings.NewReader("q")) }()
+			<-asked
+			version.Store(2)
+			want, from := "v1", "hit"
+			if purge {
+				want, from = "v2", "fwd=uri-miss"
+				if _, err := n.purgeRequested(t.Context(), admin.PurgeRequest{URLs: []string{"http://www.example.com/x"}}, nil); err != nil {
+					t.Fatal(err)
+				}
+			}
+			close(held)
+			a := <-done
+			a.want(t, 200, "v1")
+			n.get(t, "/x").want(t, 200, want, from)
+		})
 	}
 }

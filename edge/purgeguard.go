@@ -71,11 +71,11 @@ func (n *Node) admitPurge(c *gossip.Change) error {
 // to the same.
 func splitChange(c gossip.Change) []gossip.Change {
 	var out []gossip.Change
-	part := gossip.Change{Kind: c.Kind, Soft: c.Soft, All: c.All, Site: c.Site, Payload: c.Payload}
+	part := gossip.Change{Kind: c.Kind, Soft: c.Soft, All: c.All, Site: c.Site, Payload: c.Payload, Note: c.Note}
 	names, bytes := 0, 0
 	flush := func() {
 		out = append(out, part)
-		part = gossip.Change{Kind: c.Kind, Soft: c.Soft, Site: c.Site, Payload: c.Payload}
+		part = gossip.Change{Kind: c.Kind, Soft: c.Soft, Site: c.Site, Payload: c.Payload, Note: c.Note}
 		names, bytes = 0, 0
 	}
 	add := func(from []string, to func(*gossip.Change) *[]string) {

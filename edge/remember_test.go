@@ -12,6 +12,7 @@ import (
 	"edged/edge/negative"
 	"edged/edge/rfc9111"
 	"edged/edge/store"
+	"edged/gossip"
 )
 
 // Every variant of an absence is remembered, apart from the stored responses,
@@ -345,6 +346,30 @@ func TestDeleted_isAbsent(t *testing.T) {
 	} {
 		if _, err := nodes[0].purgeRequested(t.Context(), req, nil); err == nil || err.(*admin.Error).Status != http.StatusBadRequest {
 			t.Errorf("%+v: %v", req, err)
+		}
+	}
+}
+
+// What was created after it was deleted, by the clock of whoever says so, stays,
+// in whatever order the two come, and though that clock is ahead of ours.
+func TestTombstone_olderThanACreation(t *testing.T) {
+	o := newOrigin(t, content)
+	cfg := testConfig("edge-a", o.URL)
+	cfg.Negative.TTL = time.Hour
+	n := startNode(t, cfg)
+	now := time.Now()
+	news := func(kind gossip.Kind, url string, after time.Duration) {
+		n.applyChange(gossip.Change{Kind: kind, URLs: []string{"http://www.example.com" + url}, Stamp: uint64(now.Add(after).UnixMilli()) << 16})
+	}
+	news(gossip.KindCreated, "/created", 20*time.Second)
+	news(gossip.KindTombstone, "/created", 10*time.Second)
+	news(gossip.KindPurge, "/purged", 20*time.Second)
+	news(gossip.KindTombstone, "/purged", 10*time.Second)
+	news(gossip.KindCreated, "/deleted", 10*time.Second)
+	news(gossip.KindTombstone, "/deleted", 20*time.Second)
+	for url, want := range map[string]int{"/created": 200, "/purged": 200, "/deleted": 404} {
+		if a := n.get(t, url); a.status != want {
+			t.Errorf("%s: %d, want %d (%s)", url, a.status, want, a.cacheStatus())
 		}
 	}
 }
