@@ -69,6 +69,7 @@ type body struct {
 	reserved int64
 	readers  map[*bodyReader]struct{}
 	joined   bool // there has been a reader
+	deserted bool // nobody waits for it: worth no more than to be kept whole
 
 	unseen int64     // bytes since the readers were last woken
 	woken  time.Time // when that was
@@ -104,6 +105,10 @@ func (b *body) space(ctx context.Context) ([]byte, error) {
 	for {
 		b.mu.Lock()
 		if !b.whole {
+			if b.deserted {
+				b.mu.Unlock()
+				return nil, errAbandoned
+			}
 			b.trimLocked()
 			if (len(b.readers) > 0 || !b.joined) && b.end-b.base >= windowBytes {
 				held := b.base
@@ -296,21 +301,21 @@ func (b *body) keep(pending int) (chunks [][]byte, ok bool) {
 	return chunks, true
 }
 
-// left returns how many bytes are still to come, -1 when unknown.
-func (b *body) left() int64 {
+// desert says that nobody waits for the body, and reports whether it is worth
+// finishing for the store. Then it ends when it can't be kept whole.
+func (b *body) desert() bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	if b.hint < 0 {
-		return -1
-	}
-	return b.hint - b.end
+	b.deserted = b.whole && b.hint >= 0 && b.hint-b.end <= finishBytes
+	return b.deserted
 }
 
-// kept reports whether everything is kept so far.
-func (b *body) kept() bool {
+// expect takes desert back, and reports whether it was in time.
+func (b *body) expect() bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	return b.whole
+	b.deserted = false
+	return b.whole && b.err == nil
 }
 
 // complete reports whether the body has ended, and well.

@@ -151,14 +151,29 @@ func TestCluster_aPeerHangs(t *testing.T) {
 	hung := rawOrigin(t, func(c net.Conn) { io.Copy(io.Discard, c) })
 	p := &peer{name: "edge-b", addr: strings.TrimPrefix(hung, "http://"), slots: make(chan struct{}, 1)}
 	fw := &forward{method: "GET", host: "www.example.com", target: "/x", header: http.Header{}}
-	ctx, cancel := context.WithTimeout(context.Background(), 2*peerBudget)
+	ctx, cancel := context.WithTimeout(context.Background(), 10*peerBudget)
 	defer cancel()
 	if up := n.askPeers(ctx, fw, &plan{ask: []*peer{p}, counter: &n.metrics.bloom[0], truth: &n.truths[0]}); up != nil {
 		t.Fatal("a peer that hangs has answered")
 	}
-	if p.usable(time.Now()) {
+	if p.until.IsZero() {
 		t.Error("it would be asked again at once")
 	}
+}
+
+// Where the origin fails there is nobody else to ask, but no client waits for a
+// peer that hangs.
+func TestCluster_aPeerHangsAndTheOriginFails(t *testing.T) {
+	dead := newOrigin(t, content)
+	dead.Close()
+	cfg := testConfig("edge-a", dead.URL)
+	cfg.Filter.Off = true // ask all
+	n := startNode(t, cfg)
+	hung := rawOrigin(t, func(c net.Conn) { io.Copy(io.Discard, c) })
+	topo := *n.topo.Load()
+	topo.peers = map[string]*peer{"edge-b": {name: "edge-b", addr: strings.TrimPrefix(hung, "http://"), slots: make(chan struct{}, 64), gone: make(chan struct{})}}
+	n.topo.Store(&topo)
+	n.get(t, "/x").want(t, 502, "502 Bad Gateway: the origin can't be reached\n")
 }
 
 func TestPeer_oneStallIsOneFailure(t *testing.T) {

@@ -96,6 +96,7 @@ func (fs *flights) join(key string, unsure bool) (f *flight, began bool) {
 		case !fs.joins(f):
 		case unsure && f.asks:
 			after = f.ready
+		case f.waiters == 0 && !f.out.body.expect():
 		default:
 			f.waiters++
 			return f, false
@@ -137,7 +138,8 @@ func (fs *flights) joinRange(key, rangeKey string, apart, unsure bool) (f *fligh
 // already.
 func (fs *flights) joinBehind(key string) *flight {
 	fs.mu.Lock()
-	busy := fs.tab[key] != nil
+	f := fs.tab[key]
+	busy := f != nil && fs.joins(f)
 	fs.mu.Unlock()
 	if busy {
 		return nil
@@ -168,23 +170,17 @@ func (fs *flights) asking(ctx context.Context, f *flight) {
 }
 
 // leave takes one waiter off. The last one ends a forward that is not worth
-// finishing.
+// finishing; in one step, so that nobody joins one that is about to end.
 func (fs *flights) leave(f *flight) {
 	fs.mu.Lock()
 	f.waiters--
-	last := f.waiters == 0
-	storable := f.storable
-	fs.mu.Unlock()
-	if !last {
+	// storable is set together with the outcome.
+	if f.waiters > 0 || f.storable && f.out.body.desert() {
+		fs.mu.Unlock()
 		return
 	}
-	if storable {
-		// storable is set together with the outcome.
-		if left := f.out.body.left(); left >= 0 && left <= finishBytes && f.out.body.kept() {
-			return
-		}
-	}
-	fs.detach(f)
+	fs.detachLocked(f)
+	fs.mu.Unlock()
 	f.cancel(errAbandoned)
 }
 

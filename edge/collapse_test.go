@@ -17,6 +17,8 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"edged/edge/store"
 )
 
 // waiting returns how many clients wait for the forward of a key.
@@ -450,4 +452,97 @@ func TestCollapse_unsure(t *testing.T) {
 		cancel()
 		fs.asking(gone, third)
 	})
+}
+
+// Who comes while the last client leaves joins a forward that goes on, or begins
+// another one.
+func TestCollapse_joinsWhileTheLastLeaves(t *testing.T) {
+	var fs flights
+	f, _ := fs.join("k", false)
+	ctx, cancel := context.WithCancelCause(t.Context())
+	f.cancel = cancel
+	b := newBody(1<<20, -1, store.NewBudget(1<<20))
+	fs.settle(f, outcome{shared: true, meta: &meta{}, body: b, length: -1})
+	b.mu.Lock() // where the one that leaves has to look
+	left := make(chan struct{})
+	go func() { fs.leave(f); close(left) }()
+	for leaving := false; !leaving; runtime.Gosched() {
+		if leaving = !fs.mu.TryLock(); !leaving {
+			leaving = f.waiters == 0
+			fs.mu.Unlock()
+		}
+	}
+	joined := make(chan *flight)
+	go func() { g, _ := fs.join("k", false); joined <- g }()
+	for range 1000 {
+		runtime.Gosched()
+	}
+	b.mu.Unlock()
+	<-left
+	if g := <-joined; g == f && ctx.Err() != nil {
+		t.Errorf("it has joined a forward that has ended: %v", context.Cause(ctx))
+	}
+}
+
+// A forward that nobody waits for is finished for the store while that has room;
+// then it ends, and who comes begins another one. Who comes before makes it go
+// on.
+func TestCollapse_desertedBody(t *testing.T) {
+	for _, back := range []bool{false, true} {
+		t.Run(fmt.Sprintf("one comes=%v", back), func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				var fs flights
+				f, _ := fs.join("k", false)
+				ctx, cancel := context.WithCancelCause(t.Context())
+				defer cancel(nil)
+				f.cancel = cancel
+				const size = 600 << 10
+				b := newBody(1<<20, size, store.NewBudget(300<<10)) // not for all of it
+				fs.settle(f, outcome{shared: true, meta: &meta{}, body: b, length: size})
+				fs.leave(f)
+				if ctx.Err() != nil {
+					t.Fatal("what is nearly complete is not finished")
+				}
+				if back {
+					if g, began := fs.join("k", false); began || g != f {
+						t.Fatal("who comes does not join")
+					}
+				}
+				var ended error
+				go b.copyFrom(ctx, bytes.NewReader(make([]byte, size)), func(_ int, err error) { ended = err })
+				synctest.Wait()
+				if !back {
+					if ended != errAbandoned {
+						t.Errorf("the forward has ended with %v", ended)
+					}
+					if _, began := fs.join("k", false); !began {
+						t.Error("who comes joins it")
+					}
+					return
+				}
+				r, ok := b.reader()
+				if !ok {
+					t.Fatal("the start is gone")
+				}
+				if got, err := read(ctx, r); err != nil || len(got) != size {
+					t.Errorf("%d bytes, %v", len(got), err)
+				}
+			})
+		})
+	}
+}
+
+// A forward that a purge has come after is none that is under way.
+func TestCollapse_behindAfterAPurge(t *testing.T) {
+	var e store.Epochs
+	fs := flights{epochs: &e}
+	const key = "http://h/x"
+	if f, _ := fs.join(key, false); fs.joinBehind(key) != nil {
+		t.Error("two at once")
+	} else {
+		e.Add(&store.Purge{URLs: []string{key}}, time.Now())
+		if g := fs.joinBehind(key); g == nil || g == f {
+			t.Errorf("after the purge %p waits for %p", g, f)
+		}
+	}
 }

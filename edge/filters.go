@@ -16,6 +16,8 @@ const watchEvery = time.Second
 
 // filterState is the own filter of one partition.
 type filterState struct {
+	build sync.Mutex // held from before the store gets another filter until it is published
+
 	mu       sync.Mutex
 	counting *peerfilter.Counting
 	keys     int    // planned for the present filter
@@ -71,6 +73,8 @@ func (n *Node) watchFilter(part int) {
 // multiple of the planned one.
 func (n *Node) rebuild(part int, advice peerfilter.Advice) {
 	s := &n.filters[part]
+	s.build.Lock()
+	defer s.build.Unlock()
 	old, keys, _ := s.current()
 	name := n.cfg.Cache.Partitions[part].Name
 	params := old.Params()

@@ -148,8 +148,18 @@ func (n *Node) obtain(ctx context.Context, fw *forward) (*upstream, error) {
 		originc <- answer{up, err}
 	}()
 	var failed error
+	var late <-chan time.Time
 	for peersc != nil || originc != nil {
 		select {
+		case <-late:
+			stopPeers()
+			stopOrigin()
+			go func() {
+				if up := <-peersc; up != nil {
+					up.close()
+				}
+			}()
+			return nil, failed
 		case up := <-peersc:
 			peersc = nil
 			if up == nil {
@@ -168,7 +178,7 @@ func (n *Node) obtain(ctx context.Context, fw *forward) (*upstream, error) {
 		case a := <-originc:
 			originc = nil
 			if a.err != nil {
-				failed = a.err
+				failed, late = a.err, time.After(peerLast)
 				continue
 			}
 			a.up.onClose(stopOrigin)
@@ -312,6 +322,7 @@ func (n *Node) fly(ctx context.Context, f *flight, fw *forward) {
 				n.flights.settle(f, outcome{err: errPanic})
 			} else if out.body != nil {
 				out.body.close(errPanic)
+				out.body.release()
 			}
 			n.flights.detach(f)
 		}

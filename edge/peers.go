@@ -23,6 +23,10 @@ const (
 	// request starts beside theirs.
 	peerBudget = 30 * time.Millisecond
 
+	// peerLast is how long they may take once that has failed, too, and there is
+	// nobody else to ask.
+	peerLast = time.Second
+
 	// maxAsked is how many peers one look-up may ask.
 	maxAsked = 2
 

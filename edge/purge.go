@@ -95,21 +95,30 @@ func (n *Node) applyAt(p *store.Purge, at time.Time) {
 }
 
 // clear empties the store and begins a new epoch of each filter, an empty one.
-// Where a rebuild is under way the walk will do.
 func (n *Node) clear() {
 	for part := range n.filters {
-		s := &n.filters[part]
-		old, _, _ := s.current()
-		next, err := peerfilter.NewCounting(old.Params())
-		if err != nil || !n.store.Clear(part, next) {
-			continue
-		}
-		s.mu.Lock()
-		s.counting = next
-		s.epoch++
-		s.mu.Unlock()
-		n.gossip.Publish(part, next)
+		n.clearPart(part)
 	}
+}
+
+// clearPart does so in one partition. Where a rebuild is under way the walk will
+// do.
+func (n *Node) clearPart(part int) {
+	s := &n.filters[part]
+	if !s.build.TryLock() {
+		return
+	}
+	defer s.build.Unlock()
+	old, _, _ := s.current()
+	next, err := peerfilter.NewCounting(old.Params())
+	if err != nil || !n.store.Clear(part, next) {
+		return
+	}
+	s.mu.Lock()
+	s.counting = next
+	s.epoch++
+	s.mu.Unlock()
+	n.gossip.Publish(part, next)
 }
 
 // valid returns those of the stored responses under a key that no purge has

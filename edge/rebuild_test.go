@@ -6,6 +6,8 @@ import (
 	"testing"
 
 	"edged/peerfilter"
+
+	"edged/edge/store"
 )
 
 // A filter that more keys come to than it was planned for is rebuilt twice as
@@ -50,4 +52,26 @@ func TestFilter_growsWithItsKeys(t *testing.T) {
 		}
 		return true
 	})
+}
+
+// A purge of everything leaves a filter alone that is being rebuilt: what is
+// published is what the store tells of its keys. The walk takes out what is
+// stored.
+func TestFilter_clearedWhileItIsRebuilt(t *testing.T) {
+	n := startNode(t, testConfig("edge-a", newOrigin(t, content).URL))
+	n.get(t, "/x").want(t, 200, "/x")
+	eventually(t, "it is stored", func() bool { return n.store.Stats(0).Objects == 1 })
+	s := &n.filters[0]
+	s.build.Lock()
+	before := n.store.Filter(0)
+	n.apply(&store.Purge{All: true})
+	if n.store.Filter(0) != before {
+		t.Error("the store has another filter")
+	}
+	s.build.Unlock()
+	eventually(t, "the walk has been there", func() bool { return n.store.Stats(0).Objects == 0 })
+	n.apply(&store.Purge{All: true})
+	if c, _, _ := s.current(); n.store.Filter(0) != store.Filter(c) || n.store.Filter(0) == before {
+		t.Error("no new filter, or not the store's")
+	}
 }

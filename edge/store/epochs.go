@@ -150,6 +150,7 @@ func (e *Epochs) Add(p *Purge, now time.Time) uint64 {
 		e.markLocked(&e.hosts, p.Hosts, p.Soft, gen, now)
 		for _, pre := range p.Prefixes {
 			if _, ok := e.prefixes[pre]; !ok {
+				e.prefixes[pre] = mark{} // the list may have it twice
 				e.lengthLocked(len(pre), 1)
 			}
 		}

@@ -308,3 +308,17 @@ func TestEpochs_marksOfAStoredResponse(t *testing.T) {
 		t.Error("nothing was covered")
 	}
 }
+
+// A list that has a prefix twice costs no look-up of its length for ever.
+func TestEpochs_prefixTwice(t *testing.T) {
+	var e Epochs
+	now := time.Now()
+	gen := e.Add(&Purge{Prefixes: []string{"http://a/b", "http://a/b"}}, now)
+	if e.Check(gen-1, "http://a/bc", nil) != Gone {
+		t.Error("the prefix does not match")
+	}
+	e.Walked(gen, now.Add(time.Hour))
+	if len(e.prefixes) != 0 || len(e.lengths) != 0 {
+		t.Errorf("%d prefixes, lengths %v", len(e.prefixes), e.lengths)
+	}
+}
