@@ -2,6 +2,7 @@ package gossip
 
 import (
 	"fmt"
+	"maps"
 	"math/rand/v2"
 	"slices"
 	"sync"
@@ -395,11 +396,9 @@ func (c *logCore) dump() []fileRecord {
 		for i, h := range s.held {
 			records = append(records, fileRecord{record{s.origin, s.floor + uint64(i) + 1, h.enc}, h.stamp})
 		}
-		for _, rg := range s.beyond() {
-			for seq := rg.from; seq <= rg.to; seq++ {
-				h := s.ahead[seq]
-				records = append(records, fileRecord{record{s.origin, seq, h.enc}, h.stamp})
-			}
+		for _, seq := range slices.Sorted(maps.Keys(s.ahead)) {
+			h := s.ahead[seq]
+			records = append(records, fileRecord{record{s.origin, seq, h.enc}, h.stamp})
 		}
 	}
 	return records

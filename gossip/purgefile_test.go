@@ -115,6 +115,19 @@ func TestLogFile_isWrittenAnew(t *testing.T) {
 	}
 }
 
+// What is written anew has all that lies beyond gaps, however many there are.
+func TestLogFile_dumpsAllBeyondGaps(t *testing.T) {
+	base := time.Unix(1e9, 0)
+	c := newLogCore(logConfig{name: "a", boot: 1, base: base}, &clock{}, simRand())
+	const n = 3 * maxAckRanges
+	for i := range uint64(n) {
+		c.takeRecords(0, []record{{origin{"b", 2}, 2 * (i + 1), appendChange(nil, &Change{Kind: KindPurge, All: true, Stamp: wallStamp(base)})}})
+	}
+	if got := len(c.dump()); got != n {
+		t.Errorf("%d records, want %d", got, n)
+	}
+}
+
 // A member that was away for longer than the others' log reaches learns that
 // it has missed changes, and what there is after them.
 func TestLog_cut(t *testing.T) {

@@ -292,6 +292,7 @@ func (c *logCore) pulled(now time.Duration, e pullEffect, a catchUp, err error) 
 		}
 		return
 	}
+	retry, applied := p.retry, c.counts.applied
 	p.retry, p.blind = pullRetry, false
 	if len(a.records) > 0 || len(a.cut) > 0 {
 		c.counts.catchUps++
@@ -317,7 +318,13 @@ func (c *logCore) pulled(now time.Duration, e pullEffect, a catchUp, err error) 
 			c.showed(p, r.origin, r.seq)
 		}
 	}
-	if a.more {
+	switch {
+	case a.more && len(lost) == 0 && c.counts.applied == applied:
+		// Nothing of it could be taken, nor would it be the next time.
+		c.wantPull(now+c.jitter(retry), p)
+		p.retry = min(2*retry, maxPullRetry)
+		return
+	case a.more:
 		p.pullAt = now
 		return
 	}

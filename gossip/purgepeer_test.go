@@ -79,6 +79,31 @@ func TestLog_carriesWhatWasAppliedLately(t *testing.T) {
 	}
 }
 
+// An answer to a pull that promises more, and of which nothing can be taken, is
+// not asked for again at once, and less and less often.
+func TestLog_pullsWithoutProgress(t *testing.T) {
+	a := newLogCore(logConfig{name: "a", boot: 1, base: time.Unix(1e9, 0)}, &clock{}, simRand())
+	now := time.Second
+	a.peerUp(now, "b", 2)
+	p := a.peer("b")
+	garbage := catchUp{records: []record{{origin{"c", 3}, 1, []byte{0xff}}}, more: true}
+	var waits []time.Duration
+	for range 3 {
+		p.pulling, p.pullAt, a.pulls = 1, 0, 1
+		a.pulled(now, pullEffect{id: 1, from: "b"}, garbage, nil)
+		waits = append(waits, p.pullAt-now)
+		now = p.pullAt
+	}
+	if waits[0] < pullRetry/2 || waits[1] < pullRetry || waits[2] < 2*pullRetry {
+		t.Errorf("it asks again after %v", waits)
+	}
+	good := catchUp{records: []record{{origin{"c", 3}, 1, appendChange(nil, &Change{Kind: KindPurge, All: true, Stamp: wallStamp(time.Unix(1e9, 0))})}}, more: true}
+	p.pulling, p.pullAt, a.pulls = 1, 0, 1
+	if a.pulled(now, pullEffect{id: 1, from: "b"}, good, nil); p.pullAt > now || p.retry != pullRetry {
+		t.Errorf("after progress it waits %v, then %v", p.pullAt-now, p.retry)
+	}
+}
+
 // A process that did not run for a while asks every member that it holds for
 // reachable, and believes neither what was sent before nor what it had asked
 // before.
