@@ -49,9 +49,9 @@ const AnyTag = "\x00"
 // What a purge covers stays where it is until it is looked up, or something in
 // the background comes to it: by the index of tags (Store.PurgeTag), or in a
 // walk (Store.Purge), each with Judge. Marks older than a walk that has ended
-// are kept for fills that began before, up to maxMarks and markFor; a fill that
-// began before the oldest mark that was forgotten counts as covered, and so does
-// a response that was looked at last before that.
+// are kept for fills that began before, up to maxMarks, maxMarkBytes and markFor;
+// a fill that began before the oldest mark that was forgotten counts as covered,
+// and so does a response that was looked at last before that.
 //
 // The other design, to take out at once what the index of tags names, makes a
 // purge as slow as the tag is popular, and finds no fill that is under way. So
@@ -67,18 +67,19 @@ type Epochs struct {
 	newest atomic.Uint64 // number of the newest purge; written under mu
 	recent atomic.Pointer[recent]
 
-	mu       sync.RWMutex
-	all      mark
-	urls     map[string]mark
-	tags     map[string]mark
-	hosts    map[string]mark
-	prefixes map[string]mark
-	lengths  []prefixLen // of the prefixes, the shortest first
-	created  map[string]uint64
-	anyTag   mark // the newest purges by tag, whichever
-	queue    []queued
-	horizon  uint64 // purges up to it may be forgotten
-	walked   uint64 // purges up to it have been carried out on all that was stored
+	mu        sync.RWMutex
+	all       mark
+	urls      map[string]mark
+	tags      map[string]mark
+	hosts     map[string]mark
+	prefixes  map[string]mark
+	lengths   []prefixLen // of the prefixes, the shortest first
+	created   map[string]uint64
+	anyTag    mark // the newest purges by tag, whichever
+	queue     []queued
+	markBytes int    // of the names in queue
+	horizon   uint64 // purges up to it may be forgotten
+	walked    uint64 // purges up to it have been carried out on all that was stored
 }
 
 // mark is the number of the newest purge of each sort.
@@ -119,8 +120,9 @@ type queued struct {
 
 // Bounds of what is remembered.
 const (
-	maxMarks = 1 << 18
-	markFor  = 10 * time.Minute
+	maxMarks     = 1 << 18
+	maxMarkBytes = 64 << 20 // of their names
+	markFor      = 10 * time.Minute
 )
 
 // Generation returns the number of the newest purge: a fill takes it when it
@@ -142,7 +144,7 @@ func (e *Epochs) Add(p *Purge, now time.Time) uint64 {
 	if p.Absences {
 		for _, u := range p.URLs {
 			e.created[u] = gen
-			e.queue = append(e.queue, queued{nil, u, gen, now})
+			e.queueLocked(queued{nil, u, gen, now})
 		}
 	} else {
 		e.markLocked(&e.urls, p.URLs, p.Soft, gen, now)
@@ -237,8 +239,13 @@ func (e *Epochs) markLocked(in *map[string]mark, keys []string, soft bool, gen u
 		m := (*in)[k]
 		m.set(soft, gen)
 		(*in)[k] = m
-		e.queue = append(e.queue, queued{in, k, gen, now})
+		e.queueLocked(queued{in, k, gen, now})
 	}
+}
+
+func (e *Epochs) queueLocked(q queued) {
+	e.queue = append(e.queue, q)
+	e.markBytes += len(q.key)
 }
 
 func (e *Epochs) lengthLocked(n, d int) {
@@ -256,7 +263,7 @@ func (e *Epochs) forgetLocked(now time.Time) {
 	n := 0
 	for ; n < len(e.queue); n++ {
 		q := &e.queue[n]
-		if len(e.queue)-n <= maxMarks && (q.gen > e.walked || now.Sub(q.at) < markFor) {
+		if len(e.queue)-n <= maxMarks && e.markBytes <= maxMarkBytes && (q.gen > e.walked || now.Sub(q.at) < markFor) {
 			break
 		}
 		e.horizon = max(e.horizon, q.gen)
@@ -270,6 +277,7 @@ func (e *Epochs) forgetLocked(now time.Time) {
 				e.lengthLocked(len(q.key), -1)
 			}
 		}
+		e.markBytes -= len(q.key)
 		*q = queued{}
 	}
 	if n > 0 {

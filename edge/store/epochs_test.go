@@ -175,6 +175,27 @@ func TestEpochs_forgetsSafely(t *testing.T) {
 	}
 }
 
+// Marks of long names are fewer.
+func TestEpochs_bytesOfMarks(t *testing.T) {
+	var e Epochs
+	now := time.Unix(1000, 0)
+	long := strings.Repeat("x", 8<<10)
+	const n = 2 * maxMarkBytes / (8 << 10)
+	for i := range n {
+		e.Add(&Purge{URLs: []string{fmt.Sprint("http://h/", i, long)}}, now)
+	}
+	if e.Marks() > n/2 || len(e.urls) > n/2 || e.Marks() < n/3 {
+		t.Errorf("%d marks, %d URLs", e.Marks(), len(e.urls))
+	}
+	if v := e.Check(0, "http://h/x", nil); v != Gone {
+		t.Errorf("verdict %v across marks that are forgotten", v)
+	}
+	e.Walked(e.Generation(), now.Add(2*markFor))
+	if e.markBytes != 0 {
+		t.Errorf("%d bytes without a mark", e.markBytes)
+	}
+}
+
 // No response is committed across a purge, and none that was committed is taken
 // for valid after it, whatever the timing.
 func TestEpochs_concurrently(t *testing.T) {
