@@ -109,7 +109,10 @@ func (n *Node) purgeRequested(ctx context.Context, req admin.PurgeRequest, watch
 	switch req.Reason {
 	case "":
 	case reasonDeleted:
-		if len(keys) == 0 || len(g.Tags)+len(g.Prefixes)+len(g.Hosts) > 0 || g.All || g.Soft {
+		if g.Soft {
+			return admin.PurgeResult{}, &admin.Error{Status: http.StatusBadRequest, Text: "what was deleted is not there to be validated: want reason deleted or soft, not both"}
+		}
+		if len(keys) == 0 || len(g.Tags)+len(g.Prefixes)+len(g.Hosts) > 0 || g.All {
 			return admin.PurgeResult{}, &admin.Error{Status: http.StatusBadRequest, Text: "reason deleted is for URLs alone: what else was deleted is not known one by one"}
 		}
 		g.Kind = gossip.KindTombstone

@@ -281,6 +281,16 @@ func TestSync_validatesWhileOutOfStep(t *testing.T) {
 		n := startNode(t, cfg)
 		n.get(t, "/p")
 		n.syncChanged(gossip.SyncState(tc.state))
+		e, err := n.explain(t.Context(), "GET", "http://www.example.com/p", nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if would := "This request would be answered from the store of edge-a."; (e.Would == would) != (tc.want == "hit") {
+			t.Errorf("%s, %s: explain says %q", tc.isolated, tc.state, e.Would)
+		}
+		if s := n.clusterStatus().PurgeLog; s != tc.state {
+			t.Errorf("the status says %q, want %q", s, tc.state)
+		}
 		n.get(t, "/p").want(t, 200, "0", tc.want)
 		want := 200
 		if tc.state == "syncing" {

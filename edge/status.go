@@ -118,7 +118,7 @@ func (n *Node) clusterStatus() admin.Cluster {
 	c := admin.Cluster{
 		Name: n.cfg.Name, Role: string(n.cfg.Cluster.Role), Version: n.cfg.Version,
 		UptimeSeconds: time.Since(n.started).Seconds(), Draining: n.draining.Load(),
-		SavedSeconds: time.Duration(n.sampler.saved.Load()).Seconds(), PurgesInFlight: n.purging.Load(), Now: n.sampler.current(),
+		SavedSeconds: time.Duration(n.sampler.saved.Load()).Seconds(), PurgesInFlight: n.purging.Load(), PurgeLog: string(n.sync.Load().state), Now: n.sampler.current(),
 		Requests: counts(n.metrics.requests, "result"), PeerRPCs: counts(n.metrics.rpcs, "result"),
 	}
 	t := n.topo.Load()
@@ -363,6 +363,9 @@ func (n *Node) explain(_ context.Context, method, rawURL string, header http.Hea
 		if m.soft {
 			reuse, rule = rfc9111.Validate, "a soft purge"
 		}
+		if reuse != rfc9111.Validate && n.distrusts(now) {
+			reuse, rule = rfc9111.Validate, n.distrustRule()
+		}
 		step("decide", reuse.String(), rule)
 		switch reuse {
 		case rfc9111.Fresh:
@@ -375,6 +378,9 @@ func (n *Node) explain(_ context.Context, method, rawURL string, header http.Hea
 		reuse, rule := absent.decide(rq.dirs, now, rq.site.policy)
 		step("negative", fmt.Sprintf("a remembered absence: the %s said %d at %s, and it holds until %s", absent.From, absent.Status,
 			absent.Stored.UTC().Format(time.RFC3339), absent.Expires.UTC().Format(time.RFC3339)), absenceRule(absent.From))
+		if n.distrusts(now) {
+			reuse, rule = rfc9111.Validate, n.distrustRule()
+		}
 		if reuse != rfc9111.Fresh {
 			step("decide", reuse.String(), rule)
 		}
@@ -418,6 +424,11 @@ func (n *Node) explain(_ context.Context, method, rawURL string, header http.Hea
 	}
 	step("filters", "may be stored at "+strings.Join(names, ", "), "filter")
 	return would("ask %s, and then %s", strings.Join(names, ", "), next)
+}
+
+// distrustRule says why what is stored here is validated although it is fresh.
+func (n *Node) distrustRule() string {
+	return fmt.Sprintf("purge.isolated: revalidate, as this node may have missed purges (%s)", n.sync.Load().state)
 }
 
 // absenceRule tells what gave a remembered absence its lifetime.

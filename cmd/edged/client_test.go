@@ -118,6 +118,8 @@ func TestStatus_check(t *testing.T) {
 	}{
 		{"all well", func(*admin.Cluster) {}, ""},
 		{"draining", func(c *admin.Cluster) { c.Draining = true }, "a is draining\n"},
+		{"isolated", func(c *admin.Cluster) { c.PurgeLog = "isolated" }, "a is isolated: it may have missed purges, and validates what it has stored before each use, unless purge.isolated is serve\n"},
+		{"synced", func(c *admin.Cluster) { c.PurgeLog = "synced" }, ""},
 		{"a member failed", func(c *admin.Cluster) { c.Members[1].State = "failed" }, "member b is failed\n"},
 		{"a replica in a gap", func(c *admin.Cluster) { c.Members[1].Replica.State = "gap" }, "the replica of b's filter is gap\n"},
 		{"no replica yet", func(c *admin.Cluster) { c.Members[1].Replica.State = "" }, "the replica of b's filter is absent\n"},

@@ -38,7 +38,7 @@ Examples:
 With --watch and --json it prints one line of JSON each time.
 
 Exit code: 0 when the node answers and is in service, 1 when it does not or drains, 2 for wrong usage.
-With --check also 1 when a member is suspect or failed, a replica of an alive member's filter is not in
+With --check also 1 when the node may have missed purges, a member is suspect or failed, a replica of an alive member's filter is not in
 step, a filter's counters are pinned, a partition's observed false-positive rate is twice the expected one,
 or a server of an origin is skipped for its failures. With --watch that of the last look at the node.`
 }
@@ -133,6 +133,9 @@ func ills(st admin.Cluster) []string {
 	if st.Draining {
 		ill("%s is draining", printable(st.Name))
 	}
+	if st.PurgeLog != "" && st.PurgeLog != "synced" {
+		ill("%s is %s: it may have missed purges, and %s", printable(st.Name), printable(st.PurgeLog), unsure)
+	}
 	for _, m := range st.Members {
 		switch {
 		case m.State == "suspect" || m.State == "failed":
@@ -157,10 +160,16 @@ func ills(st admin.Cluster) []string {
 	return all
 }
 
+// unsure is what a node does that may have missed purges.
+const unsure = "validates what it has stored before each use, unless purge.isolated is serve"
+
 func printStatus(w io.Writer, st admin.Cluster) error {
 	state := "in service"
-	if st.Draining {
+	switch {
+	case st.Draining:
 		state = "draining"
+	case st.PurgeLog == "isolated":
+		state = "in service, but isolated from most members: it " + unsure
 	}
 	fmt.Fprintf(w, "%s (%s, version %s): %s, up %s\n\n", printable(st.Name), printable(st.Role), printable(st.Version), state, seconds(st.UptimeSeconds))
 

@@ -96,7 +96,8 @@ type Cluster struct {
 	// each, at the mean round trip of the moment.
 	SavedSeconds float64 `json:"saved_seconds"`
 
-	PurgesInFlight int64 `json:"purges_in_flight"` // sent by this node and not acknowledged by all
+	PurgesInFlight int64  `json:"purges_in_flight"` // sent by this node and not acknowledged by all
+	PurgeLog       string `json:"purge_log"`        // synced, syncing or isolated, as edged_purge_log_state
 
 	Now Sample `json:"now"` // the last second
 }

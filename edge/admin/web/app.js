@@ -101,7 +101,8 @@ function showRest(c) {
   const counted = (id, counts) => fillList(byId(id), Object.entries(counts).sort((a, b) => b[1] - a[1] || (a[0] < b[0] ? -1 : 1)).map(([k, v]) => [k, count(v)]));
   counted("requests", c.requests);
   counted("rpcs", c.peer_rpcs);
-  fillList(byId("purges"), [["In flight from this node", count(c.purges_in_flight), c.purges_in_flight > 0 ? "warn" : ""]]);
+  fillList(byId("purges"), [["In flight from this node", count(c.purges_in_flight), c.purges_in_flight > 0 ? "warn" : ""],
+    ["Knows of all", c.purge_log === "synced" ? "yes" : "not for certain: " + c.purge_log, c.purge_log === "synced" ? "" : "warn"]]);
   replace(byId("origins"), ...c.origins.map((o) => el("div", "", el("strong", "", o.url), list([
     ["Of site", o.site], ["State", o.healthy ? "in use" : "skipped for its failures", o.healthy ? "" : "bad"],
     ["Requests", count(o.attempts)], ["Failed", count(o.failures)], ["In flight", count(o.in_flight)],
